@@ -180,9 +180,10 @@ def _message_changes(name: str, old: Mapping[str, str], new: Mapping[str, str]) 
 
 
 def _option_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the changes of stream options and of cells, except options that `old` does not have.
+    """Yield the changes of option values and of forms of cells; options that `old` does not have are skipped.
 
-    A new value of an option in `old` is a change. The keys are such as `streaming.parallel`.
+    A new value of an option in `old` is a change. `old` and `new` have the servers and the option that each
+    value or form needs, by keys such as `streaming.parallel` and `TupleData.binary`.
     """
     options = {key.partition(".")[0] for key in old}
     for key in sorted({*old, *(key for key in new if key.partition(".")[0] in options)}):

@@ -120,7 +120,8 @@ class _Writer:
     def next(self, role: Role, **values: Any) -> Iterator[bytes]:
         """Begin a new transaction and yield its first message.
 
-        `role` is the role of the message, such as `begin`. `values` is described at `__call__`.
+        `role` is the role of the message, such as `begin`. `values` has field values by the meaning of the
+        field, as for `__call__`.
         """
         self._step()
         self._xid += 4

@@ -110,9 +110,10 @@ _PLACEHOLDER = re.compile(r"\{([^{}\s:]+)(?::(name|number))?\}")
 
 
 def meanings(roles: Iterable[Role]) -> dict[str, Type]:
-    """Return the types of the fields in messages with these roles, by meaning, such as `xid`.
+    """Return the types of the fields that messages with these roles can have, by meaning of the field.
 
-    Fields that expressions cannot use, such as tuples, are left out.
+    A role is what a message does in a stream, such as `commit`. A meaning is what a field tells, such as
+    `xid`. Fields that expressions cannot use, such as tuples, are left out.
     """
     known = {one for role in roles for some in MEANINGS[role] for one in some}
     return {name: kind for name, kind in _MEANINGS.items() if name in known}

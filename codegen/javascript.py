@@ -260,7 +260,7 @@ class Layouts:
         return "\n  ".join([*lines, "},"])
 
     def _read(self, field: Field, place: str) -> Iterator[str]:
-        """Yield the lines of code that read a field."""
+        """Yield the lines of code that read a field; `place` is the code of its layout (`fields[0]`)."""
         if field.kind == "choice":
             names = [_variable(side) for side in field.fields]
             for i, name in enumerate(names):
@@ -283,7 +283,10 @@ class Layouts:
                 yield f"{start} {value};"
 
     def _call(self, field: Field, place: str) -> str:
-        """Return the call, without `reader.`, of the Reader method that reads a field."""
+        """Return the call, without `reader.`, of the Reader method that reads a field.
+
+        `place` is the code of the field's layout, such as `fields[0]`.
+        """
         match field.kind:
             case "integer" | "count" | "length":
                 return f"{'bigint' if field.size == 8 else 'number'}({place})"

@@ -51,13 +51,13 @@ _VARYING = ("tuple", "counted")
 
 
 class One(msgspec.Struct, frozen=True, tag=True):
-    """A step that reads or writes one field of varying width, such as a string, tuple, list or choice."""
+    """A step of a layout: reads or writes one field of varying width, such as a string, tuple or list."""
 
     field: Field
 
 
 class When(msgspec.Struct, frozen=True, tag=True):
-    """A step that reads or writes adjacent fields sent only under a condition, such as `in_stream`."""
+    """A step of a layout: reads or writes adjacent fields sent only under a condition (`in_stream`)."""
 
     condition: str
     fields: tuple[Field, ...]

@@ -65,7 +65,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def always(self) -> bool:
-        """Whether this version always sends the field, although other versions do not send it."""
+        """Whether this version always sends the field, but another version does not; False if all do."""
         return self.in_object and not self.required and self.when is None and not self.side
 
     @property

@@ -105,7 +105,7 @@ _LITERALS = {("uint8", value) for value in range(256)}
 
 
 def _literal(spec: Spec, entry: Entry) -> str:
-    """Return what is wrong with the constant of an entry with `literal`; the empty text if nothing is."""
+    """Return what is wrong with the constant under the key `literal` of an entry; empty if nothing is."""
     its_wire = wire(spec, entry)
     if its_wire in INTEGERS:
         bits = SIZES[its_wire] * 8
@@ -122,7 +122,10 @@ def _literal(spec: Spec, entry: Entry) -> str:
 
 
 def conditions(spec: Spec) -> Iterator[Problem]:
-    """Check that each condition (`when`) names a context or a value of the option `streaming`."""
+    """Check that each condition (`when`) names a context or a value of the option `streaming`.
+
+    A context is a state of the stream, such as `in_stream`: a stream block is open.
+    """
     streaming = spec.options["streaming"].values
     for place, entry, name in entries(spec):
         at = (*place, "when")
@@ -142,7 +145,10 @@ def conditions(spec: Spec) -> Iterator[Problem]:
 
 
 def order(spec: Spec) -> Iterator[Problem]:
-    """Check that each list is after its count, each `bytes` field after its length, and `rest` at the end."""
+    """Check that each list is after its count, each `bytes` field after its length, and `rest` at the end.
+
+    A field of type `rest` has all remaining bytes of the message.
+    """
     for place, owner, fields in field_lists(spec):
         seen: set[str] = set()
         pending: dict[tuple[str, str], int] = {}

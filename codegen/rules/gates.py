@@ -129,7 +129,10 @@ def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: str) -> Ite
 
 
 def _conditions(spec: Spec, entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield name and gate of the context or option value in the entry's `when`. Unknown names are skipped."""
+    """Yield name and gate of the context (such as `in_stream`) or option value in the entry's `when`.
+
+    Unknown names are skipped.
+    """
     if isinstance(entry.when, str):
         if entry.when in spec.contexts:
             yield f"the context {entry.when}", spec.contexts[entry.when].versions

@@ -101,7 +101,7 @@ def companions(spec: Spec) -> Iterator[Problem]:
 
 
 def contexts(spec: Spec) -> Iterator[Problem]:
-    """Check that messages that open and close a stream block enter and leave the context `in_stream`."""
+    """Check that the messages that enter and leave the context `in_stream` open and close a stream block."""
     messages = spec.protocols["pgoutput"].messages
     for name, context in spec.contexts.items():
         for key, role in (("enter", "open_block"), ("leave", "close_block")):

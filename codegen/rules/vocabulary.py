@@ -145,7 +145,10 @@ def tuples(spec: Spec) -> Iterator[Problem]:
 
 
 def options_and_contexts(spec: Spec) -> Iterator[Problem]:
-    """Check that the option `streaming` is defined, and that `in_stream` is the only context."""
+    """Check that the option `streaming` is defined, and that `in_stream` is the only context.
+
+    A context is a state of the stream; `in_stream` means that a stream block is open.
+    """
     if "streaming" not in spec.options or "off" not in spec.options["streaming"].values:
         yield ("options", "streaming"), "the option `streaming` with a value `off` is missing"
     for name, context in spec.contexts.items():

@@ -31,8 +31,8 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
     Args:
         role: Role of the message in the spec, such as `commit`.
         proto_version: Protocol version for which the message will be encoded.
-        values: Field values by meaning (`end_lsn`), or by field name for fields without a meaning. A value is
-            ignored if the version has no field for it.
+        values: Field values by what the field means (`end_lsn`), or by field name for fields without a
+            meaning. A value is ignored if the version has no field for it.
 
     Raises:
         LookupError: The protocol version has no message with this role.
@@ -44,7 +44,8 @@ def build(role: str, proto_version: int, **values: Any) -> Message:
 def builder(role: str, proto_version: int, *, batch: bool = False) -> Callable[..., Message]:
     """Return a function that builds messages with the role `role`.
 
-    The function takes field values as keyword arguments: the same as the argument `values` of `build`.
+    The function takes field values as keyword arguments: by what the field means (`end_lsn`), or by field
+    name for fields without a meaning. It ignores a value if the version has no field for it.
 
     Args:
         role: Role of the messages in the spec, such as `insert`.
@@ -79,7 +80,10 @@ class Blueprint(NamedTuple):
 def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprint:
     """Return the class, neutral field values (0, empty) and field names of the messages with the role `role`.
 
-    The arguments are described at `builder`.
+    Args:
+        role: Role of the messages in the spec, such as `insert`.
+        proto_version: Protocol version for which the messages will be encoded.
+        batch: Whether to return a class with a list of rows instead of one with one row.
 
     Raises:
         LookupError: The protocol version has no such message.
@@ -124,8 +128,8 @@ def fitted(message: Message, proto_version: int) -> Message:
 def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: Streaming) -> Message:
     """Return a message with the fields that a protocol version sends inside or outside a stream block.
 
-    The fields are adapted as by `fitted`. Besides, a field with a condition (`when`) becomes None if the
-    condition is false; if it is true, a neutral value (0, empty) replaces None.
+    A field becomes None if the version does not have it, or if its condition (`when`) is false. A field that
+    is None although the version requires it, or its condition is true, gets a neutral value (0, empty).
 
     Args:
         message: The message; the protocol version must have its class.
@@ -147,7 +151,11 @@ def placed(message: Message, proto_version: int, *, in_stream: bool, streaming: 
 
 
 def _fitted(item: T, fields: tuple[Field, ...]) -> T:
-    """Return a message, or an element of a list field, adapted to `fields` as described at `fitted`."""
+    """Return a message, or an element of a list field, with the fields `fields`.
+
+    A field that is None although `fields` requires it gets a neutral value (0, empty). A field that is not in
+    `fields` becomes None. Elements of list fields are adapted in the same way.
+    """
     neutral = _neutral_values(fields)
     by_name = {field.name: field for field in sides(fields)}
     changes: dict[str, Any] = {}

@@ -22,7 +22,7 @@ class FixedMessage(NamedTuple):
     """The only valid value of each literal field, by field name."""
 
     def read(self, starts: npt.NDArray[Any], content: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-        """Return messages of the class as a structured array; None if a literal field has a wrong value.
+        """Return messages of the class as a structured array; None if a constant in one of them is wrong.
 
         Args:
             starts: Offsets in `content` where the messages begin.

@@ -1,4 +1,4 @@
-"""Pauses before further attempts, each twice as long as the one before it."""
+"""Pauses between attempts of a failed operation on a table, each twice as long as the one before it."""
 
 from __future__ import annotations
 

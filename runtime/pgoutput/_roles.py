@@ -71,7 +71,7 @@ def tags(*roles: str) -> frozenset[int]:
 
 
 def field_name(kind: type[Message], meaning: str) -> str | None:
-    """Return the name of the field with a meaning such as `end_lsn`; None if `kind` has no such field."""
+    """Return the name of the field that means `meaning`, such as `end_lsn`; None if `kind` has none."""
     return _NAMES[kind].get(meaning)
 
 
@@ -81,15 +81,15 @@ def has_role(message: Message | None, *roles: str) -> bool:
 
 
 def meaning_of(message: Message, meaning: str) -> Any:
-    """Return the value of the field with a meaning such as `end_lsn`; None if the class has no such field."""
+    """Return the value of the field that means `meaning`, such as `end_lsn`; None if there is none."""
     return _GETTERS[type(message)][meaning](message)
 
 
 def with_meanings(message: Message, **values: Any) -> Message:
     """Return a copy of a message with new field values.
 
-    `values` has the values by meaning of the field, such as `end_lsn`. A value is ignored if the message has
-    no such field.
+    `values` has the values by what their fields mean, such as `end_lsn`. A value is ignored if the message
+    has no such field.
     """
     names = _NAMES[type(message)]
     return msgspec.structs.replace(
@@ -98,7 +98,7 @@ def with_meanings(message: Message, **values: Any) -> Message:
 
 
 def getters(meaning: str) -> Mapping[type[Message], Callable[[Message], Any]]:
-    """Return for each message class a function that reads the field with a meaning such as `end_lsn`.
+    """Return for each message class a function that reads the field that means `meaning`, such as `end_lsn`.
 
     The function returns None if the class has no such field.
     """

@@ -48,6 +48,9 @@ def server_version(major: int) -> str:
 
 
 def first_server(role: str) -> int:
-    """Return the first major version of PostgreSQL that sends messages with a role, such as `truncate`."""
+    """Return the first major version of PostgreSQL that sends messages with the role `role`.
+
+    A role is what a message does in a stream, such as `truncate`.
+    """
     servers = (_protocols.ALL_VERSIONS.by_name[kind.__name__].server for kind in classes(role))
     return min(int(server.partition("+")[0]) for server in servers)

@@ -117,12 +117,12 @@ class MessageIndex(ABC):
         """
 
     def meaning(self, meaning: str, rows: Numbers | None = None) -> Numbers:
-        """Return for each message the value of its fixed-width field with a meaning such as `relation`.
+        """Return for each message the value of its fixed-width field that means `meaning`.
 
         The value is undefined for a message without such a field.
 
         Args:
-            meaning: Meaning of the field in the spec, such as `relation`.
+            meaning: What the field means, such as `relation`.
             rows: Rows of the messages in the batch; None for all messages.
         """
         (name, _), *others = _fields_by_meaning(meaning)
@@ -137,7 +137,7 @@ class MessageIndex(ABC):
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
-        """Return for each message in `rows` whether it has a fixed-width field of a meaning such as `xid`."""
+        """Return for each message in `rows` whether it has a fixed-width field that means `meaning`."""
         tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
         for name, has_field in _fields_by_meaning(meaning):
             if (selected := has_field[tags]).any():
@@ -171,8 +171,8 @@ class MessageIndex(ABC):
 
         Args:
             first: For each message, the index of its tuple's first cell; -1 if it has no tuple.
-            keys: For each schema version a sort key, as for `latest_versions`. The rank of a message is its
-                row number + 1.
+            keys: For each schema version a sort key, ascending: the relation OID shifted left by `RANK_BITS`,
+                plus the row number + 1 of the Relation message (plus 0 if it came before the batch).
             versions: For each key, the number of its schema version.
         """
         rows = np.flatnonzero(first >= 0)
@@ -209,7 +209,13 @@ class MessageIndex(ABC):
         return [self.raw(_shift(first, column)) for column in range(columns)]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
-        """Return the cells of several columns, each as `texts` does; arguments as of `raw_columns`."""
+        """Return the cells of several columns, each as `texts` does.
+
+        Args:
+            first: For each row, the index of its cell in the first column; the row's other cells follow. -1
+                gives NULL in all columns.
+            columns: Number of columns.
+        """
         return [self.texts(_shift(first, column)) for column in range(columns)]
 
     @abstractmethod
@@ -235,7 +241,7 @@ def _shift(numbers: Numbers, by: int) -> Numbers:
 
 @cache
 def _fields_by_meaning(meaning: str) -> Sequence[tuple[str, Mask]]:
-    """Return (name, mask) of each field with a meaning such as `relation`.
+    """Return (name, mask) of each field that means `meaning`, such as `relation`.
 
     The mask says for each of the 256 possible first bytes of a message whether the message has the field.
     """

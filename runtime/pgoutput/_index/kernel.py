@@ -128,7 +128,8 @@ class KernelIndex(MessageIndex):
     def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
         """Return three arrays, with an item per message that has a tuple: row, first cell, schema version.
 
-        The arguments are described at `MessageIndex.first_tuples`.
+        `first` has the index of the first cell of each message's tuple; -1 if the message has no tuple.
+        `keys` and `versions` have the schema versions, as for `MessageIndex.first_tuples`.
         """
         found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
         return tuple(map(_numbers, found))
@@ -146,7 +147,10 @@ class KernelIndex(MessageIndex):
         return self.raw_columns(numbers, 1)[0]
 
     def raw_columns(self, first: Numbers, columns: int) -> list[pa.Array]:
-        """Return the cells of several columns, each as `raw` does; arguments as in the base class."""
+        """Return the cells of several columns, each as `raw` does.
+
+        `first` has, for each row, the index of its cell in the first column; -1 gives NULL in all columns.
+        """
         return [read.array for read in self._variable_width(first, pa.binary(), "raw", ["raw"] * columns)]
 
     def texts(self, numbers: Numbers) -> PartialArray:
@@ -154,7 +158,10 @@ class KernelIndex(MessageIndex):
         return self.text_columns(numbers, 1)[0]
 
     def text_columns(self, first: Numbers, columns: int) -> list[PartialArray]:
-        """Return the cells of several columns, each as `texts` does; arguments as of `raw_columns`."""
+        """Return the cells of several columns, each as `texts` does.
+
+        `first` has, for each row, the index of its cell in the first column; -1 gives NULL in all columns.
+        """
         return self._variable_width(first, pa.string(), "text", [None] * columns)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:

@@ -60,7 +60,10 @@ for _number, _message in enumerate(_MESSAGES.messages):
 
 
 def _numbers(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return an integer, flags or boolean field as a column; out-of-range LSNs and times are in `unread`."""
+    """Return an integer, flags or boolean field as a column.
+
+    `unread` of the result has the rows with an LSN or time that is out of the column's range.
+    """
     values, present = index.field(field.name)
     low, high = value_range(field)
     fits = present & (values >= low) & (values <= high)
@@ -82,7 +85,7 @@ def _strings(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialAr
 
 
 def _lists(index: MessageIndex, field: Field, type_: pa.DataType) -> PartialArray:
-    """Return a list field as a column; rows whose value Arrow cannot represent are in `unread`."""
+    """Return a list field as a column; `unread` of the result has the rows that Arrow cannot represent."""
     if field.element == "tuple":
         return _tuples(index, field, type_)
     # Lists without tuples are rare: decoding their messages as objects is fast enough.

@@ -91,12 +91,14 @@ def apply_changes(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
 ) -> TableResult | None:
-    """Apply changes of one relation to its Delta table, until there is an error.
+    """Apply changes of one relation to its Delta table; return what was applied, and the error if any.
 
     Changes up to the position of the table are skipped, so applying changes again changes nothing. Several
     chunks are one commit where possible. A snapshot that replaces the rows of a table is one commit, whatever
-    its size. Without history, a TRUNCATE and the later changes of its transaction are also one commit. If
-    there is an error, the table keeps the state of its last commit.
+    its size. Without history, a TRUNCATE and the later changes of its transaction are also one commit.
+
+    An error of the table is not raised. It ends the applying, and `error` of the result says what it is. The
+    table then keeps the state of its last commit. An error while `read` reads the changes may be raised.
 
     Args:
         read: Function that returns the changes, sorted by `sequence`. It is called again after a conflict.
@@ -105,7 +107,8 @@ def apply_changes(
         recording: UUID of the recording.
         history: Whether to keep all versions of rows (SCD type 2).
         updates: How commits of the table remove rows from now on; None to keep the present way.
-        known: A position that the table has reached before. If it is behind, it is an older copy: an error.
+        known: A position that the table has reached before. A table behind this position is an older copy,
+            which is an error unless the first change begins a snapshot that replaces all rows.
         from_snapshot: Whether to skip all changes before the first snapshot that replaces all rows.
         max_rows: Maximum number of changes in a chunk.
         max_bytes: Maximum size of a chunk's values, in bytes of text. A larger single change is a chunk of
@@ -183,7 +186,10 @@ class _Application:
     def apply(
         self, batches: Iterator[RelationChanges], *, max_rows: int, max_bytes: int
     ) -> TableResult | None:
-        """Apply the changes that the table lacks, until there is an error; return None if it lacks none."""
+        """Apply the changes that the table lacks; return None if it lacks none.
+
+        An error of the table ends the applying. It is not raised: `error` of the result has its text.
+        """
         changes = split_changes(self._skip_applied(batches), max_rows, max_bytes)
         if (first := next(changes, None)) is None:
             return None
@@ -221,7 +227,7 @@ class _Application:
         return skip_applied(batches, self._position)
 
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
-        """Call `step`; return the text of its error, or an empty string if there is none.
+        """Call `step`; return the text of the error that it raises, or an empty string if it raises none.
 
         The text begins with `name`, the name of the relation, unless the error is a ReplicaError.
         """
@@ -288,7 +294,7 @@ class TableWriter:
         chunk: The relation's first chunk.
         history: Whether to keep all versions of rows (SCD type 2).
         applied: The position that the table must have before the first chunk.
-        known: A position that the table has reached before. A table behind it is an older copy.
+        known: A position that the table has reached before. A table behind this position is an older copy.
 
     Attributes:
         changes: Number of committed changes, by operation.
@@ -390,7 +396,11 @@ class TableWriter:
             self._is_checked = True
 
     def _fold(self, chunk: Chunk) -> bool:
-        """Write a chunk to data files that are committed later; return False if it needs its own commit."""
+        """Add a chunk to the uncommitted chunks; return False, and change nothing, if it cannot be added.
+
+        Such a chunk needs a commit of its own. An added chunk is committed at once only if the uncommitted
+        chunks then have many new data files.
+        """
         if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
             return False
         pending = self._pending or PendingChunks(self._table, self._name)

@@ -301,8 +301,8 @@ class PendingFiles(DataFiles):
         """Add rows, and remove rows.
 
         Args:
-            added: The rows to add. They are read and written to data files at the next use of these files:
-                an iteration, `added`, `merge` or another `change`.
+            added: The rows to add. They are read and written to data files later: by the next iteration over
+                this object, by the next `merge` or `change`, or when the property `added` is read.
             removed: Row numbers of the rows to remove, in ascending order, by path of the data file.
         """
         self._write()
@@ -310,7 +310,10 @@ class PendingFiles(DataFiles):
         add_rows(self.removed, removed)
 
     def merge(self) -> Merged:
-        """Write the rows of the last `change`, rewrite `rewritten_files(…)`, and return what to commit."""
+        """Write the rows of the last `change`, and return what to commit.
+
+        The remaining rows of the data files that `rewritten_files` chooses are also written to new files.
+        """
         new = self._added
         known = [*super().__iter__(), *new]
         replaced = rewritten_files(self._table, known, self.removed)

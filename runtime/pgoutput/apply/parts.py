@@ -108,7 +108,7 @@ def find_version(
         target: The folder that holds the replica.
         oid: OID of the relation.
         recording: UUID of the recording.
-        known: A position that the table has reached before. A table behind it is an older copy.
+        known: A position that the table has reached before. A table behind this position is an older copy.
         updates: How commits of the table have to remove rows; None for either way.
 
     Returns:
@@ -136,7 +136,8 @@ def fold_part(
 
     `Part.refusal` says why only `apply_changes` can apply the changes: they contain a truncate, a schema
     change or an update that moves a row to another key, they do not match the rows, or the relation has no
-    key. An error is a refusal too, because it occurs again in `apply_changes`.
+    key. An error while a chunk is merged is not raised, but is a refusal too: it occurs again in
+    `apply_changes`.
 
     Args:
         changes: The changes of the part, sorted by `sequence`.

@@ -15,7 +15,7 @@ class PendingChunks:
     """Successive chunks of a relation that are not committed yet.
 
     Attributes:
-        changes: For each chunk, the range of its changes.
+        changes: For each chunk, first commit LSN, last position and last commit time of its changes.
         counts: Number of changes, by operation.
         unmatched: Commit LSNs of the changes that do not match the rows of the table, as in `ChunkWriter`.
         written_again: Number of unchanged rows that the commit has rewritten, as in `TableResult`.

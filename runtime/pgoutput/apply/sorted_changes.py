@@ -79,7 +79,7 @@ class SortedChanges:
                 parts[:] = [part._replace(changes=self._write(part.changes)) for part in parts]
 
     def sorted(self, oid: int) -> Iterator[RelationChanges]:
-        """Yield the changes of one relation, sorted by `sequence`.
+        """Yield the changes of one relation, sorted by commit LSN, then by position (`sequence`).
 
         The changes are yielded in several batches, because Arrow arrays of strings are limited to 2 GiB.
         """

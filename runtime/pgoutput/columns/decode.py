@@ -95,7 +95,7 @@ class Tuples:
         return self._batch(list(map(read, self._cells(), self._relation.columns))), rescued
 
     def _cells(self) -> Iterator[Numbers]:
-        """Yield for each column the indexes of its cells in the batch."""
+        """Yield for each column an array: the index of each tuple's cell among all cells of the batch."""
         return (self._first + column for column in range(len(self._relation.columns)))
 
     def _batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:

@@ -112,7 +112,9 @@ class BatchTracker:
         return True
 
     def _track_each(self, rows: _Array) -> None:
-        """Update the stream's state one message at a time; leave out messages that an earlier session stored.
+        """Update the stream's state one message at a time; decide which messages are stored.
+
+        Messages that an earlier session stored are left out of the result of `track`.
 
         Args:
             rows: Row numbers of the messages, none of which is an insert, update or delete.

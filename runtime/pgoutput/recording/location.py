@@ -192,7 +192,7 @@ def find_segments(folder: Location) -> list[Location]:
 
 
 def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
-    """Return the result of `find_segments` for a recording, and where the recording begins.
+    """Return the locations of a recording's segments, as `find_segments` does, and where it begins.
 
     Raises:
         RecordingError: The filesystem cannot be read, or a name is not valid UTF-8.
@@ -209,7 +209,8 @@ def list_recording(folder: Location) -> tuple[list[Location], Beginning]:
         beginning = read_beginning(folder)  # read last: pruned segments are not missing
         found = [place for place, name in listed if name >= segment_name(beginning.segment)]
         # Stop if no segment is missing, or if this listing has as many segments as the one before. A listing
-        # can lack both a new pack and the segments that the pack replaces; the next listing has the pack.
+        # can lack both a new pack (a ZIP file of segments) and the segments that the pack replaces; the next
+        # listing has the pack.
         last = segment_name(beginning.segment + len(found) - 1)
         if not found or len(found) == before or found[-1].path.endswith(last):
             break
@@ -224,7 +225,7 @@ def _segment_names(folder: Location) -> set[str]:
 
 
 def pack_name(first: int, last: int) -> str:
-    """Return the file name of the pack with the segments number `first` to `last`."""
+    """Return the file name of the pack that contains the segments number `first` to `last`."""
     return f"{first:010}-{last:010}.zip"
 
 

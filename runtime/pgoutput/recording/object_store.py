@@ -190,7 +190,7 @@ def _first(names: tuple[str, ...]) -> str:
 
 def _setting(names: tuple[str, ...], url: StoreUrl) -> str:
     if not (value := _first(names)):
-        raise RecordingError(f"{url}: set the environment variable {names[0]}")
+        raise RecordingError(f"{url}: a setting is missing: set the environment variable {names[0]}")
     return value
 
 
@@ -259,7 +259,7 @@ class ObjectStore:
             raise RecordingError(f"{url}: {text}: check {_CREDENTIALS[url.scheme]}") from None
 
     def _open(self, seconds: float) -> obstore.store.ObjectStore:
-        """Return a client of the store that gives up an attempt of a request after `seconds`."""
+        """Return a client of the store, with a timeout of `seconds` for each attempt of a request."""
         client = self._client | {"timeout": timedelta(seconds=seconds)}
         found: obstore.store.ObjectStore = self._connect(client_options=client)
         return found

@@ -40,9 +40,9 @@ _NAME_BYTES: Final = len(segment_name(1))
 
 
 class StoredSegment(io.RawIOBase):
-    """A segment, opened as a readable file; the segment may be in a pack.
+    """A segment, opened as a readable file; the segment may be in a pack, a file of several segments.
 
-    Reading can go on after the segment's file was replaced by a pack, or its pack by a larger one.
+    Reading can go on after a pack has replaced the segment's file, or a larger pack has replaced the pack.
 
     Attributes:
         file: Location of the file that contains the segment: a pack, or the segment's own file.
@@ -122,8 +122,8 @@ class StoredSegment(io.RawIOBase):
                 data = self._file.read_at(count, self._begin + self._position)
                 break
             except OSError:
-                # An object may have been replaced by a pack: find and open it again. A local file that is
-                # open stays readable after its removal, so its error is a real one.
+                # A pack may have replaced the object: find and open it again. An open local file stays
+                # readable after its removal, so to open it again would not help.
                 if self._segment.is_local or attempt == _ATTEMPTS:
                     raise
                 self._file.close()
@@ -175,7 +175,7 @@ _PACKS: Final[dict[str, list[tuple[range, Location]]]] = {}
 
 
 def write_pack(file: BinaryIO, sources: Iterable[tuple[str, BinaryIO]]) -> None:
-    """Write a pack.
+    """Write a pack, a ZIP file that contains several segments.
 
     Args:
         file: The file to write, empty.

@@ -60,7 +60,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A segment or pack."""
+    """A segment, or a pack (a file of several segments)."""
 
     location: Location
     first: int
@@ -138,13 +138,16 @@ def _without(
 def _find_beginning(
     source: Recording, files: Sequence[_File], readers: Sequence[Reader], keep: float
 ) -> tuple[str, Beginning]:
-    """Return a text, why the first kept segment is kept, and the recording's beginning after pruning.
+    """Find where a recording begins after pruning, and why its first segment is then kept.
 
     Args:
         source: The recording.
         files: Its segments and packs.
         readers: Its registered readers.
         keep: Age in seconds below which segments are kept.
+
+    Returns:
+        The reason, such as "it is too new (--keep)", and the beginning.
     """
     last, stored = source.numbers[-1], last_acknowledged(source.location)
     needed = [

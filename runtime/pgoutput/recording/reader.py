@@ -227,7 +227,7 @@ _UNREADABLE: Final = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 def _open(location: Location) -> pq.ParquetFile:
-    """Open a segment, in a file of its own or in a pack.
+    """Open a segment, in a file of its own or in a pack (a file of several segments).
 
     Raises:
         FileNotFoundError: The segment does not exist.

@@ -123,7 +123,7 @@ class Recording:
 
         Args:
             packs: Whether to find segments that are already in packs. This is needed if the last search was
-                some minutes ago. False saves requests: an object store gets only one if no segment is new.
+                some minutes ago. False saves requests: an object store gets one request if no segment is new.
 
         Raises:
             RecordingError: The filesystem cannot be read.
@@ -144,9 +144,10 @@ class Recording:
             self._metadata.clear()
 
     def _last_file(self, number: int) -> int:
-        """Return the last number up to which each segment after `number` has its own file; at least `number`.
+        """Return the number of the last segment after `number` that has a file of its own.
 
-        A segment in a pack has no file of its own, and ends the search.
+        The search ends before the first segment that does not exist or is in a pack. The result is `number`
+        if the next segment has no file of its own.
         """
         while self.path(number + 1).is_file:
             number += 1

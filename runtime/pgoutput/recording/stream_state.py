@@ -73,7 +73,8 @@ class StreamState:
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
         truncates: Maps the OID of an emptied table to the xid of the session's last transaction that
-            truncated the table and made no later change. Streamed and prepared transactions do not count.
+            truncated the table at its end, without any change after that. Streamed and prepared transactions
+            do not count.
 
     Args:
         source: Source of the stream.

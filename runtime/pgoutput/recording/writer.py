@@ -73,7 +73,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remarks(msgspec.Struct, frozen=True):
-    """Observations of the recorder for a segment's metadata."""
+    """What the recorder has found out about tables and publications, for a segment's metadata."""
 
     incomplete: tuple[IncompleteTable, ...] = ()
     """All tables that are incomplete when the segment ends."""
@@ -105,7 +105,8 @@ class SegmentWriter:
             to the disk.
         segment_bytes: Size of the messages after which a new segment is started, in bytes.
         remarks: Called when a segment ends, with the schema versions that begin in the segment, and the
-            descriptions of DDL statements in it; returns the remarks for the segment's metadata.
+            descriptions of DDL statements in it; returns what the recorder has found out about tables and
+            publications, for the segment's metadata.
         resent: Checks the transactions that the server sends again because the stream begins before
             `start.lsn`; None for no check.
     """

@@ -156,7 +156,9 @@ class TablesAsOf:
         read = partial(self._changes.sorted, relation.oid)
         result = apply_changes(read, copies, relation.oid, self._recording, history=self._history)
         if result is not None and result.error:
-            raise ReplicaError(f"{result.name}: changes of the recording cannot be applied: {result.error}")
+            raise ReplicaError(
+                f"{self._target}: the recorded changes of {result.name} cannot be applied: {result.error}"
+            )
         return _with_columns(copies, relation, columns, history=self._history)
 
 

@@ -37,7 +37,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableAt(msgspec.Struct, frozen=True):
-    """The version of a Delta table that shows its relation as of a cut."""
+    """The version of a Delta table that equals its relation as of the LSN of a `Cut`."""
 
     oid: int
     """OID of the relation."""
@@ -49,7 +49,7 @@ class TableAt(msgspec.Struct, frozen=True):
     """Path or URI of the Delta table."""
     version: int | None
     """Version of the Delta table, or ID of the Iceberg snapshot; None if no change of the relation precedes
-    the cut."""
+    the LSN."""
     may_differ: tuple[Difference, ...]
     """Reasons why the version may differ from the source; empty if no reason is known."""
 
@@ -119,14 +119,14 @@ class _Table:
     """A table of a target.
 
     Attributes:
-        reached: LSN below which the table has all changes, by their commit LSNs.
+        reached: The table has all changes with commit LSNs below this LSN.
 
     Args:
         target: The folder that holds the replica.
         oid: OID of the relation.
         position: Position of the table when the file `_reached.json` was written.
-        reached: LSN from this file. If the position of the table is still `position`, the table has all
-            changes with lower commit LSNs.
+        reached: LSN from this file. It is used only if the table still has the position `position`.
+            Otherwise the attribute `reached` is the commit LSN of the table's position.
 
     Raises:
         ReplicaError: The table cannot be read.

@@ -29,7 +29,7 @@ class MicroBatch(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...]
     """The tasks that read the changes."""
     known: Mapping[int, Position]
-    """Positions of the tables, by relation OID; NOTHING for a table that does not exist."""
+    """Positions of the tables, by relation OID; `NOTHING` for a table that does not exist."""
     from_snapshot: frozenset[int]
     """OIDs of the relations whose changes are skipped before the first snapshot that replaces all rows."""
     wanted: frozenset[int]
@@ -71,7 +71,12 @@ Engine: TypeAlias = Callable[[MicroBatch, Watch], list[TableResult]]
 
 
 def apply_in_process(batch: MicroBatch, watch: Watch) -> list[TableResult]:
-    """Apply a micro-batch in this process, one table after the other."""
+    """Apply a micro-batch in this process, one table after the other.
+
+    Args:
+        batch: The micro-batch.
+        watch: Called with the progress, as described at `Watch`; an exception that it raises ends the call.
+    """
     with SortedChanges() as changes:
         for task in batch.tasks:
             watch(0, 0)

@@ -25,7 +25,7 @@ _OWNER_FILE: Final = "_owner.json"
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Identity of a target, stored in its file `_owner.json`."""
+    """What a target contains and which recording it follows, stored in its file `_owner.json`."""
 
     id: str
     """UUID of the target, under which it is registered as a reader of the recording."""

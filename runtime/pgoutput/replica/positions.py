@@ -107,10 +107,10 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Set the field `reached` of a table whose position was just read, and its name if that is missing.
+        """Set the fields of a table whose position was just read: `reached`, and a missing name.
 
-        If the position equals that of `known`, `reached` becomes that of `known`, and otherwise the position.
-        A table whose position is beyond the end of the recording gets an error.
+        If the position has not changed, the table gets `reached` of `known`. Otherwise `reached` becomes the
+        new position. A table whose position is beyond the end of the recording gets an error.
 
         Args:
             oid: OID of the relation.
@@ -161,7 +161,7 @@ class Positions:
 
     @property
     def positions(self) -> dict[int, Position]:
-        """The positions of the tables, by relation OID; NOTHING for a table that does not exist."""
+        """The positions of the tables, by relation OID; `NOTHING` for a table that does not exist."""
         return {oid: table.position for oid, table in self._tables.items()}
 
     @property
@@ -212,7 +212,7 @@ class Positions:
         return self._end(number - 1)
 
     def new_errors(self) -> list[TableResult]:
-        """Return a result for each table that got or lost an error which no result has reported yet."""
+        """Return a result for each table that has failed or recovered, if no result has reported that yet."""
         last = self._recording.numbers[-1]
         lost = self._told - self.errors.keys() - self.behind(last)
         changed = sorted((self.errors.keys() - self._told) | lost)
@@ -363,8 +363,8 @@ class Positions:
         """Return the end of a segment, as a position that sorts after the segment's changes.
 
         The field `row` is the segment's number. Without it, a segment without messages would have the same
-        end as the segment before it. For a pruned segment, the result is the beginning of the recording; for
-        number 0, NOTHING.
+        end as the segment before it. For a pruned segment, the result is the beginning of the recording. For
+        number 0, the result is `NOTHING`.
         """
         if segment < self._recording.beginning.segment:
             return Position(self._recording.beginning.lsn, -1, -1) if segment else NOTHING

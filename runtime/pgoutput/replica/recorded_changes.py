@@ -14,7 +14,7 @@ from pgoutput.views import LsnRange, plan_changes, read_changes
 
 
 def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
-    """Return the changes of relations before an LSN and after a position, given for each relation.
+    """Return recorded changes: for each relation, those after a given position and before an LSN.
 
     Args:
         recording: The recording.

@@ -127,7 +127,7 @@ def _mark_incomplete(target: Location, oid: int, difference: Difference) -> list
 
 
 def _settle(target: Location, table: GoneTable, dropped: Dropped) -> str:
-    """Mark, archive or remove a dropped table; move a newer table of the same name to its folder.
+    """Mark, archive or remove a dropped table; then give its folder to a newer table of the same name.
 
     The argument `dropped` says what to do: "keep" marks the table, and archives it if there is a newer table.
 

@@ -79,10 +79,10 @@ def decode(
 
     - `message`: The message, with the type `pgoutput.schemas.spark.MESSAGES`.
     - `changes`: The row changes of the message: an array with one element for an insert, update or delete,
-      one for each relation of a truncate, and one for each row if the message has a list of new rows; NULL
-      for other messages. The elements have the fields of the view `changes`, without the fields about the
-      commit. `select("*", inline("changes"))` returns the rows of the view `changes`, and also the changes of
-      transactions that were never committed.
+      one for each relation of a truncate, and one for each row of an insert with a list of new rows, which
+      PostgreSQL does not send; NULL for other messages. The elements have the fields of the view `changes`,
+      without the fields about the commit. `select("*", inline("changes"))` returns the rows of the view
+      `changes`, and also the changes of transactions that were never committed.
     - `_corrupt_record`: The error of an invalid message, in the mode PERMISSIVE. The name of this column is
       the value of the Spark setting spark.sql.columnNameOfCorruptRecord.
 

@@ -92,7 +92,7 @@ class SparkEngine:
         """
 
     def __call__(self, batch: MicroBatch, watch: Watch) -> list[TableResult]:
-        """Apply a micro-batch; while Spark works, call `watch` each second."""
+        """Apply a micro-batch. Call `watch` each second; an exception that it raises stops Spark's jobs."""
         pool = ThreadPoolExecutor(1)
         run = inheritable_thread_target(self._session)(self._apply_tagged)
         applied: Future[list[TableResult]] = pool.submit(run, batch)
@@ -229,7 +229,7 @@ class SparkEngine:
         """Decide which relations' changes are divided into parts in the next micro-batch.
 
         Args:
-            results: The results of all tables that this micro-batch has changed, with those of `committed`.
+            results: The results of all tables that this micro-batch has changed, also those of `committed`.
             committed: The results of the tables whose parts were committed.
             left: OIDs of the relations whose changes were divided, but could not be committed in parts.
         """

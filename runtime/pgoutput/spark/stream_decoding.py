@@ -178,10 +178,11 @@ def _stored(
     """Return the messages that give a new decoder the state of `decoder`.
 
     Args:
-        decoder: The decoder, which has decoded `context`.
+        decoder: A decoder that has decoded the messages of `context`.
         relations: The relations that are valid after `context`. Their columns have base types in place of
             domains, so that a later Type message cannot change the types.
-        context: The messages, in order.
+        context: The messages on which the decoding of other messages depends, each with its sort key, in
+            order.
     """
     types = [msgspec.structs.replace(message, xid=None) for message in decoder.types.values()]
     stored = [encode_for(message, decoder.proto_version) for message in (*types, *relations)]

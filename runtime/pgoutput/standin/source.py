@@ -73,7 +73,7 @@ class Source(Protocol):
 
         Args:
             options: Options from the client's START_REPLICATION command.
-            after_lsn: LSN up to which the client has confirmed the stream.
+            after_lsn: LSN that the client has acknowledged.
 
         Raises:
             ReplicationError: The source has no stream with these options. The error names the right options.
@@ -152,7 +152,7 @@ class GeneratedSource:
 
         Args:
             options: Options from the client's START_REPLICATION command.
-            after_lsn: LSN up to which the client has confirmed the stream.
+            after_lsn: LSN that the client has acknowledged.
         """
         arguments = msgspec.structs.asdict(options)
         del arguments["publication_names"]

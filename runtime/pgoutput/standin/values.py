@@ -78,7 +78,7 @@ def encode_value(value: SqlValue, type_oid: int, format_: int) -> EncodedValue:
         return encode_binary(text, type_oid)
     except ValueError:
         raise ServerError(
-            "22P03", f"{value!r} cannot be sent in binary format as type {type_oid}: request text format"
+            "22P03", f"{value!r} cannot be sent in binary format as type OID {type_oid}: request text format"
         ) from None
 
 

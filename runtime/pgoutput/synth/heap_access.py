@@ -153,9 +153,9 @@ class HeapAccess:
         return CommitEffects(record, rows, {table: table.definition for table in self.tables})
 
     def release(self) -> None:
-        """Release the table locks after the end of the transaction, and remove the rows that do not exist.
+        """Release the table locks after the end of the transaction, and remove rows from memory.
 
-        These are rows that the transaction deleted, or inserted and then rolled back.
+        The removed rows are those that the transaction deleted, or inserted and then rolled back.
         """
         for row, table in self._rows.items():
             if row.versions == [None]:

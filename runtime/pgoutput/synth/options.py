@@ -68,7 +68,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _slot_flags(proto_version: int) -> set[str | None]:
     """Return the names of options that servers read from the slot, because the protocol version lacks them.
 
-    None in the set is not an option: it stands for messages that do not depend on an option.
+    The set may also contain None, for messages that the version lacks and that do not depend on an option.
     """
     return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
 

@@ -250,8 +250,9 @@ class OutputPlugin:
             return self._delete(relation=oid, subxid=xid, **old_tuple)
         if after:
             assert logged is not None
-            # The row filter turns this update into an Insert. The row of an Insert must be complete:
-            # unchanged TOASTed values are taken from the logged old row.
+            # The row filter turns this update into an Insert, which should contain the whole row. A server
+            # takes unchanged TOASTed values from the logged old row. Values that this row lacks too are
+            # `missing`, and are sent as UNCHANGED.
             missing = {column for column in unchanged if cell(logged, column) is None}
             new = self._tuple(definition, change.new, missing)
             return self._insert(relation=oid, subxid=xid, new=new)

@@ -67,8 +67,12 @@ class _Txn(msgspec.Struct, eq=False):
 class ReorderBuffer:
     """Decodes the WAL for one connection: collects each transaction's changes until they can be sent.
 
-    `work_mem` is logical_decoding_work_mem in bytes, and `via_root` is publish_via_partition_root. The other
-    arguments are as for `Scenario` and `Scenario.stream`.
+    Args:
+        options: Stream options of the client.
+        work_mem: logical_decoding_work_mem, in bytes.
+        via_root: Option publish_via_partition_root of the publication.
+        after_lsn: Acknowledged LSN. Transactions that ended at or before this LSN are not sent.
+        server: Major version of the PostgreSQL server.
     """
 
     def __init__(

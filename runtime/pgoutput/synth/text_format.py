@@ -89,7 +89,10 @@ def _array_lengths(value: Any) -> tuple[int, ...]:
 
 
 def _python_text(value: Any, type_name: str) -> str:
-    """Return a Python value that is not a string as text, which may differ from the text of the server."""
+    """Return text that the input function of a type accepts for a Python value other than a string.
+
+    The server may write the value in another form; `to_text` converts the text to that form.
+    """
     if type_name == "json":
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     if type_name == "jsonb":

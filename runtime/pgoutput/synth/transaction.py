@@ -52,8 +52,8 @@ class Database(msgspec.Struct, frozen=True, eq=False):
 
         Args:
             name: The name.
-            locked: Tables that the current transaction has locked. The committed name of any other table is
-                in use too: if an open transaction has renamed the table, it may roll back.
+            locked: Tables that the current transaction has locked. Of any other table, the committed name is
+                in use too: the open transaction that has renamed the table may be rolled back.
 
         Raises:
             ScenarioError: A table has the name.
@@ -249,7 +249,8 @@ class TransactionScope(ABC):
         self._open(table)
         if table.partitions or table.root:
             raise ScenarioError(
-                f"{table.definition.full_name}: cannot alter a partitioned table or a partition"
+                f"{table.definition.full_name}: cannot alter a partitioned table or a partition in a "
+                "scenario; use a table without partitions"
             )
         before, types = table.definition, self._database.types
         after = alter_definition(
@@ -454,6 +455,9 @@ class Transaction(TransactionScope):
 def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMessage:
     """Return a logical message; ScenarioError if its texts are not UTF-8 or its prefix has a zero byte."""
     if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
-        raise ScenarioError("a logical message needs UTF-8 prefix and text, and no zero byte in the prefix")
+        raise ScenarioError(
+            "a logical message needs UTF-8 text, and a UTF-8 prefix without zero bytes; its prefix is "
+            f"{prefix!r}"
+        )
     raw = content.encode() if isinstance(content, str) else bytes(content)
     return LogicalMessage(flags=MessageFlag(flags), lsn=0, prefix=prefix, content=raw)

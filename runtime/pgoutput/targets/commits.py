@@ -1,8 +1,9 @@
 """The metadata in which a table's commits describe their changes, in each table format.
 
-The metadata of each commit of changes contain the position of its version, and the first commit LSN and the
-last commit time of its changes. A commit that changes rows, and has no position in its metadata, was made by
-another program.
+If pgoutput adds or removes data files in a commit, the metadata of the commit contain the position of the
+table after the commit. If the commit applies changes, its metadata also contain the commit LSN of the first
+change and the commit time of the last one. A commit that changes rows, and has no position in its metadata,
+was made by another program.
 """
 
 from __future__ import annotations
@@ -58,7 +59,14 @@ def commit_metadata(position: Position, changes: ChangeRange | None) -> dict[str
 
 
 def foreign_change(commits: Iterable[Commit]) -> str:
-    """Return what `Table.foreign_change` returns, from the table's commits, newest first."""
+    """Return how another program has changed a table's rows since the last commit of changes.
+
+    Args:
+        commits: The commits of the table, newest first.
+
+    Returns:
+        A clause with the operation and its version; an empty string if no other program has changed rows.
+    """
     for commit in commits:
         position = commit.position
         if position is None and commit.changes_rows():
@@ -69,7 +77,17 @@ def foreign_change(commits: Iterable[Commit]) -> str:
 
 
 def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn: int) -> Version:
-    """Return what `Table.version_before` returns; `commits` are the table's commits, newest first."""
+    """Return the newest version of a table that contains only changes with commit LSNs lower than `lsn`.
+
+    Args:
+        commits: The commits of the table, newest first.
+        newest: Number of the newest version.
+        place: Location of the table.
+        lsn: The LSN.
+
+    Raises:
+        ReplicaError: The commits do not contain the position of that version.
+    """
     number = newest
     applied: Position | None = None
     for commit in commits:
@@ -87,7 +105,7 @@ def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn:
 
 
 def read_states(commits: Iterable[Commit], reached: int) -> Iterator[State]:
-    """Yield the states of a table's rows, newest first, as `Table.states` does.
+    """Yield the states of a table, newest first. A state is the rows between two commits of changes.
 
     Args:
         commits: The commits of the table, newest first.

@@ -241,7 +241,7 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
     """Rename the folder of a dropped relation's Delta table: append the OID and the date of the drop.
 
     If the process is killed during the call, another call completes it. In an object store, the table is
-    copied. While the old folder is then removed, its readers find only a part of the files.
+    copied, and then the old folder is removed. A reader of the old folder may find some files removed.
 
     Returns:
         New name of the folder.
@@ -261,7 +261,9 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
 
 
 def move_table(target: Location, oid: int, place: Location, name: str) -> None:
-    """Move the Delta table of a relation to the folder `name` of the target.
+    """Move the Delta table of a relation from `place` to the folder `name` of the target.
+
+    The registry then has the new folder.
 
     Raises:
         ReplicaError: The table cannot be moved.

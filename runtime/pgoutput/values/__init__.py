@@ -20,7 +20,8 @@ function                    conversion
 `quote_array_element`       an array element's text, quoted if necessary
 ==========================  =====================================================================
 
-The text and the binary form of a value give the same result. `pgoutput.catalog` lists the built-in types.
+A function that takes cells returns the same for the text format and for the binary format of a value;
+`to_text` lists the exceptions. `pgoutput.catalog` lists the built-in types.
 
 The functions for Arrow arrays and Arrow types need pyarrow. All other functions work without pyarrow, in the
 core install.

@@ -55,7 +55,11 @@ def _first_bytes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
 
 
 def _datetimes(texts: pa.StringArray) -> npt.NDArray[np.bytes_]:
-    """Return the texts as sort keys: a time before year 1 becomes "", a time after year 9999 "~"."""
+    """Return the sort keys of dates or timestamps, given as text.
+
+    The sort key of a date in the years 1 to 9999 is its text. Before year 1 (also for `-infinity`) it is "",
+    and after year 9999 (also for `infinity`) "~".
+    """
     is_early = pc.or_(pc.starts_with(texts, "-"), pc.ends_with(texts, " BC"))
     is_usual = pc.match_substring_regex(texts, _DATETIME)
     return _first_bytes(pc.if_else(is_early, "", pc.if_else(is_usual, texts, "~")))
@@ -74,7 +78,10 @@ def _numerics(texts: pa.StringArray) -> Numbers:
 
 
 def _text_bound(text: str) -> str:
-    """Return the first `_BYTES` bytes before any backslash, which some servers read as an escape."""
+    """Return a bound of a key range, near a text: at most the first `_BYTES` bytes of the text.
+
+    The bound ends before the first backslash, because some servers read a backslash as an escape.
+    """
     return text.partition("\\")[0].encode()[:_BYTES].decode(errors="ignore")
 
 

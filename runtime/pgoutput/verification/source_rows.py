@@ -51,7 +51,7 @@ _NO_SPACES: Final = "\u00e0\u0085\u00a0"
 
 
 class RowHash(msgspec.Struct, frozen=True):
-    """A hash of texts that the server and this process compute alike."""
+    """A hash function for texts, as SQL and as a Python function. Both return the same 64 bits for a text."""
 
     sql: str
     """SQL for the hash of `{}`, as a signed integer of 64 bits."""
@@ -101,7 +101,7 @@ class SourceRows:
         connection: Connection in a transaction that sees the snapshot.
         table: The table.
         ranges: The key ranges of the table.
-        row_hash: The hash of rows.
+        row_hash: The hash function for rows and keys.
         key: Indices of the columns that identify a row; empty if only the whole row does.
     """
 

@@ -42,7 +42,7 @@ def hash_texts(texts: pa.StringArray) -> Hashes:
         compiled.kernel.hash_texts(data if len(data) else b"\0", value_offsets(texts), hashes)
         return hashes
     data = np.concatenate([value_bytes(texts), np.zeros(_BLOCK, np.uint8)])
-    # All words of four bytes, one at each byte of the data.
+    # `words[at]` has the four bytes from byte `at` on: a text can begin at any byte, so the words overlap.
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     offsets = value_offsets(texts).astype(np.int64)
     for first in range(0, len(texts), _ROWS):

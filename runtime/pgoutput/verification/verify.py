@@ -274,7 +274,15 @@ def _groups(
 
 
 def _left_over(target: Location, published: Iterable[PublishedTable], lsn: int) -> Iterator[TableVerdict]:
-    """Yield a verdict for each table that is not published any more, unless it is known to be dropped."""
+    """Yield a verdict with an error for each table of a replica that no publication contains any more.
+
+    There is no verdict for a table that is known to be dropped.
+
+    Args:
+        target: The folder that holds the replica.
+        published: The published tables.
+        lsn: LSN of the verdicts.
+    """
     oids = {one.relation.oid for one in published}
     for oid in sorted(existing_tables(target) - oids):
         table = replica_table(target.place, oid)
@@ -361,8 +369,9 @@ class _Pair(msgspec.Struct):
         return rows, hashes
 
     def reopen_changed(self) -> list[int]:
-        """Mark finished key ranges whose total in the replica has changed as unfinished.
+        """Mark finished key ranges as unfinished if their rows in the replica have changed.
 
+        Rows have changed if their number or the sum of their hashes differs from that of the finished range.
         Return the numbers of these key ranges.
         """
         finished = self.progress.finished
@@ -399,14 +408,16 @@ class _Comparison(msgspec.Struct):
     ) -> tuple[list[TableVerdict], dict[int, str]]:
         """Compare tables, and store the verdicts in the Delta tables.
 
-        One thread queries the totals from the server, while other threads read the replica.
+        One thread queries the row count and hash sum of each key range from the server, while other threads
+        read the replica.
 
         Args:
             tables: The tables.
             sizes: Sizes of the tables, in bytes, by OID.
 
         Returns:
-            The verdicts, and, by OID, errors of tables that may have been altered after the snapshot.
+            The verdicts; and, by OID, the errors of tables that were not compared, because they were altered
+            after the snapshot or could not be locked.
         """
         stop = Flag()
         with (
@@ -469,9 +480,10 @@ class _Comparison(msgspec.Struct):
         return pair
 
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
-        """Lock tables against ALTER TABLE. Return the errors of tables, by OID.
+        """Lock tables against ALTER TABLE. Return, by OID, an error for each table that must not be compared.
 
-        A table has an error if it was altered. All tables have an error if one of them cannot be locked.
+        A table that was altered after the snapshot has an error. If one table cannot be locked, all tables
+        have the server's error.
         """
         oids = [one.relation.oid for one in tables]
         try:
@@ -501,8 +513,8 @@ class _Comparison(msgspec.Struct):
         Args:
             pool: The thread that uses the connection to the source.
             pair: The table and its replica, which was read.
-            totals: The totals in the source, by number of the key range.
-            stop: Set if the totals are not needed any more.
+            totals: Row count and hash sum of each unfinished key range in the source, by its number.
+            stop: Set after an exception. Queries of changed key ranges then do not wait for `rate`.
         """
         if pair.error or pair.source is None or pair.replica is None:
             return
@@ -571,7 +583,15 @@ class _Comparison(msgspec.Struct):
         )
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:
-        """Return row count and hash sum of a key range. Wait first if the query read faster than `rate`."""
+        """Return the number of rows in a key range of the source, and the sum of their hashes.
+
+        If the query read more than `rate` rows per second, wait after the query.
+
+        Args:
+            source: The rows of the source.
+            number: Number of the key range.
+            stop: Ends the wait when it is set.
+        """
         begin = time.monotonic()
         total = source.total(number)
         if self.rate is not None:

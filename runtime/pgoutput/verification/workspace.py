@@ -26,13 +26,18 @@ _SECONDS: Final = 5.0
 
 
 class FinishedRange(msgspec.Struct, frozen=True):
-    """A key range that was found equal. It counts as equal until its total in the replica changes."""
+    """A key range that was found equal.
+
+    It counts as equal until its total in the replica changes: the number of its rows, or the sum of their
+    hashes.
+    """
 
     lsn: int
     """The range was equal as of this LSN."""
     time: str
     """Time of the comparison in UTC."""
     total: Total
+    """Number of rows in the range, and the sum of their hashes."""
 
 
 class TableProgress(msgspec.Struct):
@@ -106,14 +111,24 @@ class Workspace:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Yield an empty local folder, deleted at the exit; for a local target, on the target's disk."""
+        """Yield an empty local folder. Leaving the context deletes the folder.
+
+        If the target is local, the folder is on the target's disk.
+        """
         with TemporaryDirectory(
             prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
         ) as folder:
             yield Path(folder)
 
     def progress(self, oid: int, columns: tuple[tuple[str, int, int], ...]) -> TableProgress | None:
-        """Return the progress of an interrupted comparison of a table's columns; None if there is none."""
+        """Return the progress of an interrupted comparison of a table; None if there is none.
+
+        Also return None if the interrupted comparison was one of other columns.
+
+        Args:
+            oid: OID of the table.
+            columns: Name, type OID and type modifier of each column to compare.
+        """
         known = self._tables.get(oid)
         return known if known is not None and known.columns == columns else None
 

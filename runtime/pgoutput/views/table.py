@@ -65,8 +65,8 @@ def table_batch(committed: CommittedBatch, schema: pa.Schema, *, snapshot: bool)
 
     Args:
         committed: Changes of the table.
-        schema: The columns to return, all or some of those that `table_schema` returns. Values of columns for
-            which `before` and `after` have no field go into `_rescued_data`.
+        schema: The columns to return, all or some of those that `table_schema` returns. The structs `before`
+            and `after` may lack columns of the table; their values then go into `_rescued_data`.
         snapshot: Whether the changes are rows of a snapshot.
     """
     changes = committed.changes
@@ -103,7 +103,15 @@ def _structs(changes: Changes, first: Numbers, unsent: Mask | None, type_: pa.St
 def _structs_of_schema(
     index: MessageIndex, schema: RelationSchema, first: Numbers, unsent: Mask | None, type_: pa.StructType
 ) -> pa.StructArray:
-    """Return rows as structs; all rows have the schema `schema`."""
+    """Return old or new rows of one schema version as structs.
+
+    Args:
+        index: The messages of the batch.
+        schema: The schema of all rows.
+        first: Index of the first cell of each change's old or new row; -1 for a change without that row.
+        unsent: Whether each cell of the batch is UNCHANGED; None if no cell is UNCHANGED.
+        type_: Type of the rows.
+    """
     *fields, rescued = type_
     types = {field.name: field.type for field in fields}
     arrays = {name: pa.nulls(len(first), own) for name, own in types.items() if name not in schema.names}

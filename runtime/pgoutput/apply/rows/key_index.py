@@ -74,7 +74,10 @@ class Keys:
         self._values = np.asarray(columns[0])[order] if has_range else None
 
     def find(self, files: DataFiles, file: DataFile) -> Found | None:
-        """Return the rows of a data file that may have one of the keys; None if it has no usable index."""
+        """Return the rows of a data file that may have one of the keys; None if no index can be used.
+
+        A small data file has no index. A missing or damaged index is built first.
+        """
         if file.rows < MIN_ROWS:
             return None
         hashes, numbers = self._hashes, self._numbers

@@ -31,9 +31,10 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 def read_effects(operations: pa.Array) -> Effects:
-    """Return the effects of changes, given the name of each change's operation.
+    """Return whether each change replaces or removes a row, and whether it writes a row, by its operation.
 
-    "Insert" and "Snapshot" begin a row, "Delete" ends a row, and "Update" does both.
+    "Insert" and "Snapshot" write a row, "Delete" removes a row, and "Update" replaces a row by the row that
+    it writes.
     """
     ends, begins = (np.asarray(pc.is_in(operations, values)) for values in (_ENDS, _BEGINS))
     return Effects(ends, begins)
@@ -131,7 +132,10 @@ def merge_changes(
 
 
 def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) -> _Items:
-    """Return all beginnings and ends as items, sorted by key; items of a key are in the order of changes."""
+    """Return all beginnings and ends as items, sorted by key; items of a key are in the order of changes.
+
+    The arguments are those of `merge_changes`: `found`, `old` and `new` have numbers of keys.
+    """
     count = len(old)
     known, ends, begins = np.flatnonzero(found >= 0), *map(np.flatnonzero, (effects.ends, effects.begins))
     items = _Items(
@@ -156,9 +160,11 @@ def _depths(items: _Items) -> Numbers:
     group = np.cumsum(is_first) - 1
     sums = np.cumsum(steps)
     balance = sums - (sums - steps)[is_first][group]
-    # `steps` has 1 for an item that begins a row, and -1 for an end. `balance` is their sum within the key up
-    # to the item. An end without a row takes this sum to a new minimum below zero. `offset` puts the sums of
-    # a key below the sums of the keys before it, so that the running minimum is the minimum within the key.
+    # A depth counts the rows of the key that exist at the item. `steps` has 1 for an item that begins a row,
+    # and -1 for an end. `balance` is their sum within the key up to the item. An end without a row removes no
+    # row, but takes this sum to a new minimum below zero, so depths are counted from `lowest`, the minimum so
+    # far. `offset` puts the sums of a key below the sums of the keys before it, so that one running minimum
+    # gives the minimum within each key.
     offset = group * (2 * len(steps) + 1)
     lowest = np.minimum.accumulate(np.minimum(balance, 0) - offset) + offset
     depths: Numbers = balance - lowest + (steps < 0)

@@ -53,7 +53,7 @@ class Replacement:
 
     @property
     def last(self) -> Position:
-        """The last change that was added."""
+        """Position of the last change that was added."""
         return self._changes[-1].last
 
     def add(self, chunk: Chunk) -> None:
@@ -94,7 +94,7 @@ class Replacement:
         return make_layout(chunk.columns, self._table.place.parent, history=self._history, old=old)
 
     def _follow_schema(self, chunk: Chunk) -> None:
-        """Give the data files the columns of a chunk."""
+        """Change the layout of the new rows to the columns of a chunk; rewrite the data files if needed."""
         self._schema_changes.append(_without_changes(chunk))
         self._target = self._make_target(chunk, self._target)
         old, self.layout = self.layout, _without_moments(self._target)

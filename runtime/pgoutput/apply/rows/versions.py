@@ -1,7 +1,8 @@
-"""Find and write the row versions in which a Delta table with history differs from rows without history.
+"""Find and write the row versions in which a Delta table with history differs from the wanted rows.
 
-Rows are compared by digests in bounded memory: 17 bytes for each row, and a byte for each row version of the
-data files in which versions end.
+The wanted rows are the rows that the table is to have now; they have no history. Rows are compared by their
+digests, so that the memory does not depend on the size of the rows: 17 bytes for each wanted row, and a byte
+for each row version of the data files in which versions end.
 """
 
 from __future__ import annotations

@@ -140,7 +140,15 @@ def _with_precision(text: str, digits: int) -> str:
 def _convert_column(
     array: pa.Array, rescued: Rescued, column: Column, type_: pa.DataType, adjust: Callable[[str], str]
 ) -> tuple[pa.Array, Rescued]:
-    """Convert a column to another type; return the new values, and the rescued values by row index."""
+    """Convert a column to another type; return the new values, and the rescued values by row index.
+
+    Args:
+        array: The old values.
+        rescued: The old rescued values, by row index; None for a value that was never sent.
+        column: Column of the relation, with the new PostgreSQL type.
+        type_: The new Arrow type.
+        adjust: Adjusts the text of each value to the new type or type modifier (see `text_adjustments`).
+    """
     texts = _cast_to_text(array, type_, column.type_oid)
     cells = [None if text is None else adjust(text) for text in texts]
     for row, text in rescued.items():

@@ -77,7 +77,7 @@ def store_unmatched(table: Table, unmatched: Sequence[int]) -> list[Difference]:
 
 
 def store_foreign_change(table: Table) -> list[Difference]:
-    """Store in a table property if another program has changed rows since the last commit of changes.
+    """If another program has changed rows since the last commit of changes, store this in a table property.
 
     Returns:
         A list of the new reason; an empty list if no other program has changed rows, or if the property

@@ -166,7 +166,10 @@ def _add_dropped_columns(
 def _find_sources(
     columns: Sequence[Column], old: TableLayout, renamed: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return the old name, by new name, of each column that the Delta table already has."""
+    """Return the old name, by new name, of each column that the Delta table already has.
+
+    `renamed` has the earlier names of renamed columns of the relation, by new name; None to infer them.
+    """
     remaining = {field.name.lower(): field.name for field in old.values}
     before = dict(zip((column.name for column in old.columns), delta_names(old.columns), strict=True))
     if renamed is None:

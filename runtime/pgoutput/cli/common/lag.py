@@ -37,13 +37,13 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
     The last commit of this segment counts, because a replica can apply a segment only after the segment's
     end.
 
-    Returns:
-        0 if no segment follows; None if no commit is found.
-
     Args:
         recording: The recording.
         segment: Number of the segment; 0 for the beginning of the recording.
         now: Seconds since 1970.
+
+    Returns:
+        0 if no segment follows; None if no commit is found.
     """
     later = recording.numbers[bisect_right(recording.numbers, segment) :]
     if not later:
@@ -91,7 +91,10 @@ class LagClock:
             self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
 
     def forget(self, position: int) -> None:
-        """Remove the samples up to an LSN or segment; later calls of `behind` must not have a lower one."""
+        """Remove the samples up to an LSN or segment: the earlier ends of the log, with their times.
+
+        Later calls of `behind` must not have a lower `position`.
+        """
         del self._samples[: bisect_right(self._samples, (position, inf))]
         if not self._samples:
             self._step = 0.0

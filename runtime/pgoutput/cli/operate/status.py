@@ -175,8 +175,8 @@ def _lost(slot: SlotStatus | None, place: str) -> str:
         return "the slot does not exist"
     if slot.wal_status == "lost" or slot.invalidation_reason is not None:
         return "the slot has lost WAL"
-    # The recorder stores an LSN before it acknowledges the LSN, and the slot was read before the recording:
-    # without another client, `acknowledged` is at most `stored`.
+    # The recorder stores an LSN before it acknowledges the LSN, and the slot was read before the recording.
+    # So `acknowledged` is above `stored` only if another client has acknowledged.
     acknowledged, stored = slot.acknowledged_lsn, stored_lsn(place)
     if acknowledged is not None and parse_lsn(acknowledged) > stored:
         return (

@@ -176,7 +176,7 @@ class RecorderMetrics:
 
         Args:
             wal_lsn: End of the server's WAL.
-            lsns: LSNs that were received, stored and acknowledged.
+            lsns: Three LSNs: up to which the stream was received, stored and acknowledged.
             commit_time: Commit time of the last received transaction; None if not known.
         """
         self._clock.forget(min(lsns))

@@ -121,7 +121,10 @@ def _is_progress(event: Event) -> bool:
 
 
 def _state(event: Event) -> object:
-    """Return what the line of an event reports; `Interval.is_due` compares it with the last line's."""
+    """Return what `Interval.is_due` compares to decide whether the line of an event says something new.
+
+    An event about progress says nothing new if only values such as LSNs and sizes have changed.
+    """
     if not isinstance(event, Progress):
         return event
     is_stored = event.stored_lsn == event.received_lsn

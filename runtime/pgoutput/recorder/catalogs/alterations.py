@@ -43,7 +43,8 @@ class Alterations:
     Attributes:
         reasons: Text that tells what was altered, by OID of each table whose rows were altered without being
             sent.
-        attached: For each table that may have been a partition of another table for a time, its column names.
+        attached: The column names of each table that may have been a partition of another table for a time;
+            the table's own OID is not kept.
         pending: List by OID of each table that may be incomplete. Each element has the values for one
             `PendingTable`: text of the reason, `descriptions` and `truncated_by`.
 
@@ -135,10 +136,11 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # A rewrite is reported if SET UNLOGGED may have hidden changes. The server refuses SET UNLOGGED for a
-        # table that a publication names: its rewrite is reported only if it has a new column, which may have
-        # lost its default. The server allows SET UNLOGGED for partitions: only reported columns explain the
-        # rewrite of a partition.
+        # A rewrite is reported if altered columns do not explain it: the table may have been UNLOGGED for a
+        # time, in which its changes were not sent. The server refuses SET UNLOGGED for a table that a
+        # publication names. Only a new column can hide the cause of its rewrite: a default that was dropped
+        # again. The server allows SET UNLOGGED for other tables and for partitions. A rewrite is explained
+        # there only if the columns are reported.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)

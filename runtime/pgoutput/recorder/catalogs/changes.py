@@ -132,7 +132,7 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root now, but were not at all times before.
+    """Return the partitions that are published through their root now, but perhaps not for a time before.
 
     Such a partition was attached, or the publication of its root was altered. The stream may have earlier
     messages that name the partition itself.
@@ -140,7 +140,7 @@ def _own_partitions(
     Args:
         before: The catalogs as read earlier.
         after: The catalogs as read later.
-        time: Time at which `after` was read.
+        time: Time at which `after` was read, in microseconds since 2000-01-01 00:00 UTC.
         republished: OIDs of the tables whose published changes differ between `before` and `after`.
     """
     links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}

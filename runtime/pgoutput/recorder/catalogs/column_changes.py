@@ -114,8 +114,8 @@ def _kept_columns(old: CatalogTable, new: CatalogTable) -> list[tuple[Column, Co
 def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> bool:
     """Return whether replicas can infer from the stream which columns of `old` have other names in `new`.
 
-    Replicas infer them if all columns, their types and the name of the last column are kept, and no column
-    has the earlier name of another column.
+    Replicas infer them if no column was added, dropped or given another type, the last column keeps its name,
+    and no renamed column has a name that is in `old`. The keys of `old` and `new` are the column names.
     """
     was, now = (sorted(columns.items(), key=lambda item: item[1].number) for columns in (old, new))
     if not now or [(one.number, _types(one)) for _, one in was] != [
@@ -130,7 +130,8 @@ def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> 
 def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
     """Return `after`, with `undescribed` set for each table with an alteration not yet seen in the stream.
 
-    `undescribed` has the columns before the oldest alteration that no Relation message shows yet.
+    `CatalogTable.undescribed` has the columns before the oldest alteration that no Relation message shows
+    yet.
     """
     tables = {}
     for oid, now in after.tables.items():
@@ -144,7 +145,8 @@ def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
 def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog:
     """Return `catalog`, with `undescribed` set to None for the tables whose OIDs are in `described`.
 
-    `undescribed` has the columns before the oldest alteration that no Relation message shows yet.
+    `CatalogTable.undescribed` has the columns before the oldest alteration that no Relation message shows
+    yet.
     """
     tables = {
         oid: msgspec.structs.replace(one, undescribed=None) if oid in described else one

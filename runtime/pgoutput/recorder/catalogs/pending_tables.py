@@ -37,11 +37,12 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the harmless descriptions, in which no column has a name or type that was set back later.
+    """Return the harmless descriptions: columns that Relation messages can have if no column was set back.
 
-    The columns of each reading are harmless. But a description lacks the attnums of its columns: other
-    columns with the same names and types look the same. Therefore the columns of a reading are left out if
-    the table may have had such other columns between the two readings.
+    A column was set back if it had another name or type for a time between two readings of the catalogs. The
+    columns of each reading are harmless. But a description lacks the attnums of its columns: other columns
+    with the same names and types look the same. Therefore the columns of a reading are left out if the table
+    may have had such other columns between the two readings.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).
@@ -65,7 +66,8 @@ def description_of(relation: Relation) -> Description:
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:
     """Return the pending tables that have a schema version which is not in their `descriptions`.
 
-    Schema versions after the LSN of the pending table are ignored. Tables with `truncated_by` are left out.
+    `descriptions` has the columns with which a schema version does not make the table incomplete. Schema
+    versions after the LSN of the pending table are ignored. Tables with `truncated_by` are left out.
     """
     relations: list[tuple[int, Any]] = [(one.lsn, from_json(one.relation)) for one in versions]
     return [

@@ -75,7 +75,8 @@ class PublishedTable(msgspec.Struct):
         """Return the COPY statement that reads the published columns and rows.
 
         Args:
-            place: `PublishedTable.place`, or the `place` of one of its leaves.
+            place: Quoted name for the FROM clause: `PublishedTable.place`, or the `place` of one of the
+                leaves.
             conditions: SQL conditions which the rows must meet, in addition to the row filters.
         """
         options = "" if self.binary is None else " (FORMAT binary)"
@@ -178,7 +179,8 @@ def published_tables(
     Args:
         connection: Connection to the server.
         publications: Names of the publications.
-        binary: Whether to copy values in binary format if their type has a binary format.
+        binary: Whether the SQL of the tables copies values in binary format. Values of a type without binary
+            format are then copied as text.
         oids: OIDs of the tables to return; empty for all tables.
 
     Raises:
@@ -246,7 +248,8 @@ def _table(
         rows: The table's rows in the result of `_TABLES`, one row for each publication.
         leaves: The table's rows in the result of `_LEAVES`.
         columns: The table's rows in the result of `_COLUMNS`.
-        binary: Whether to copy values in binary format if their type has a binary format.
+        binary: Whether the SQL of the table copies values in binary format. Values of a type without binary
+            format are then copied as text.
     """
     namespace, name, kind, identity, quoted_name = rows[0][:5]
     column_lists = {row[5] for row in rows}

@@ -255,8 +255,8 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         for (oid,) in connection.query(query):
             publishing.setdefault(int(oid), []).append(one.name)
     memberships = _read_memberships(connection, {one.oid: one.name for one in publications})
-    # pg_get_publication_tables returns the current tables, not those of the transaction. It is not called
-    # again for the next queries, because it could return other tables: they get the OIDs found above.
+    # pg_get_publication_tables returns the current tables, not those of the transaction. A second call could
+    # return other tables than the first. Therefore the next queries get the OIDs that were found above.
     published = sql.SQL("SELECT unnest(ARRAY[{}]::oid[]) AS relid").format(
         sql.SQL(", ").join(map(sql.Literal, publishing))
     )
@@ -336,7 +336,7 @@ def _read_memberships(
 
 
 def _read_storages(connection: Connection, published: sql.Composed) -> dict[int, dict[int, Storage]]:
-    """Return the tables that store the rows of each published table, by OID of the published table."""
+    """Return the tables that store rows of published tables, by OID of the published table, then by OID."""
     storages: dict[int, dict[int, Storage]] = {}
     query = sql.SQL(_STORAGES).format(published=published)
     for row in connection.query(query):
@@ -355,7 +355,12 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
 
 
 def _read_types(connection: Connection, published: sql.Composed) -> dict[int, dict[str, str]]:
-    """Query the value of `Catalog.types`; `published` is a query for the OIDs (relid) of the tables."""
+    """Return enum labels and attributes of composite types, as `Catalog.types` contains them.
+
+    Args:
+        connection: Connection to the server.
+        published: Query for the OIDs (relid) of the published tables.
+    """
     types: dict[int, dict[str, str]] = {}
     version = connection.server_version // 10_000
     query = sql.SQL(_TYPES).format(

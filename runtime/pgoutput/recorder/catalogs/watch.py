@@ -111,7 +111,7 @@ class CatalogWatch:
 
         Raises:
             ReplicationError: A publication was dropped and created again.
-            ConnectionLost: The timeline of the server has changed.
+            ConnectionLost: The timeline of the server has changed, or the event trigger was installed.
             Exception: An unexpected error has ended the thread.
         """
         with self._condition:
@@ -150,8 +150,8 @@ class CatalogWatch:
     def _run(self) -> None:
         while not self._stopped:
             try:
-                # The queries get no `stop`, which would cancel them: libpq would hold the GIL until the
-                # server has answered.
+                # The queries get no `stop`: it would cancel them, and libpq holds the GIL while a cancel
+                # request waits for the server's answer.
                 with Connection(self._dsn, replication=self._timelines is not None) as connection:
                     while not self._stopped:
                         self._read(connection)

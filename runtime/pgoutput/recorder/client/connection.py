@@ -339,7 +339,10 @@ class Connection:
         self._report(ErrorFields.of_result(result))
 
     def _handle_copy_notice(self, contents: bytes) -> None:
-        """Handle the contents of a NoticeResponse that was read without libpq."""
+        """Pass a notice to `on_notice`; fail the connection if the notice reports a missing publication.
+
+        `contents` are the contents of a NoticeResponse that was read without libpq.
+        """
         self._report(ErrorFields.of_contents(contents))
 
     def _report(self, fields: ErrorFields) -> None:
@@ -397,7 +400,13 @@ class Connection:
                 select.select([], [self], [], _POLL_SECONDS)
 
     def _result(self, stop: Callable[[], bool]) -> pq.abc.PGresult:
-        """Wait for the result of a query; cancel the query if `stop` returns true."""
+        """Wait for the result of a query, and return it; if `stop` returns True, cancel the query.
+
+        Raises:
+            Interrupted: The query was cancelled before its end.
+            ConnectionLost: The connection was lost, or the server refuses the query for now.
+            ReplicationError: The server refuses the query.
+        """
         cancelled = False
         with _connection_errors():
             while self._libpq.is_busy():

@@ -151,7 +151,10 @@ class SessionLoop:
         self._reporter.report_progress(session, self._watch.end_lsn, self._watch.slot)
 
     def _save_stored(self, path: Path, metadata: Metadata) -> None:
-        """Save in the recording's state that a segment is stored; report it, and pack small segments."""
+        """Save in the recording's state that a segment is stored, and report it.
+
+        Small segments are then joined to packs, which are ZIP files of successive segments.
+        """
         announced, gone = metadata.publication_changes, metadata.gone
         self._folder.update(
             last_segment=metadata.number,

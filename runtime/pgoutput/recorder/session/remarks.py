@@ -216,9 +216,10 @@ class SessionRemarks:
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
-        """Set `undescribed` to None for tables whose Relation message has the column names of the catalogs.
+        """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.
 
-        `undescribed` has the columns before an alteration that no Relation message shows yet.
+        `CatalogTable.undescribed` has the columns before the oldest alteration that no Relation message shows
+        yet.
         """
         catalog = self._folder.catalog
         described = {
@@ -277,7 +278,11 @@ class SessionRemarks:
             self._save(self._folder.catalog, CatalogChanges((), incomplete, gone))
 
     def _save(self, catalog: Catalog, changes: CatalogChanges) -> None:
-        """Save and report changes of the catalogs."""
+        """Save `changes`, with `catalog` as read after them, in the recording's folder, and report them.
+
+        Raises:
+            RecordingError: A table became incomplete in strict mode.
+        """
         self._folder.save_changes(catalog, changes)
         if changes.gone:
             self._gone_lsn = max(self._gone_lsn, catalog.lsn)
@@ -299,7 +304,7 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
 
 
 def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs have the same columns as `relation`, or have it as a partition."""
+    """Return whether the catalogs have the table of `relation` with the same columns, or as a partition."""
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())
@@ -309,7 +314,10 @@ def _is_described(catalog: Catalog, relation: Relation) -> bool:
 def without_copied(
     incomplete: Sequence[IncompleteTable], copied: CopiedTables | None
 ) -> tuple[IncompleteTable, ...]:
-    """Return the incomplete tables that are still incomplete when the copied rows are stored."""
+    """Return the incomplete tables that stay incomplete although their rows were copied.
+
+    If `copied` is None, no rows were copied, and all tables are returned.
+    """
     if copied is None:
         return tuple(incomplete)
     complete = copied.complete

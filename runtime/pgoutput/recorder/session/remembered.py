@@ -26,7 +26,10 @@ _NEVER: Final = 1 << 64
 
 
 def remembers_publications(server_version: int) -> bool:
-    """Return whether a server with this `server_version_num` can keep old settings of publications."""
+    """Return whether a server can go on using old settings of publications after ALTER PUBLICATION.
+
+    `server_version` is the server's `server_version_num`.
+    """
     major, minor = divmod(server_version, 10_000)
     return major < min(FIXED_MINORS) or (major in FIXED_MINORS and minor < FIXED_MINORS[major])
 

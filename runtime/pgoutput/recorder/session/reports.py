@@ -63,7 +63,10 @@ class Reporter:
             self._on_event(event)
 
     def report_start(self, state: State, start: PreparedSession) -> None:
-        """Report `start.changes`; in the first session, also tables that were incomplete or gone before."""
+        """Report the changes that the start of a session has found in the catalogs.
+
+        In the first session, all tables that `state` has as incomplete, dropped or unpublished are reported.
+        """
         changes = start.changes
         if not self._has_reported_known:
             self._has_reported_known = True

@@ -325,7 +325,10 @@ class Session:
                 self._acknowledge()
 
     def _acknowledge(self, *, reply_requested: bool = False) -> None:
-        """Acknowledge the stored LSN, so that the server does not send earlier transactions again."""
+        """Acknowledge the stored LSN, so that the server does not send earlier transactions again.
+
+        With `reply_requested`, the server answers at once, which shows that it is alive.
+        """
         lsn = self.stored_lsn
         now = timestamp_now()
         self._connection.send(

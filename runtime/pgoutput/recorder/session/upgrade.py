@@ -310,9 +310,10 @@ def rebased(before: Catalog, after: Catalog, connection: Connection, slot: Slot)
 
 
 def _rebased_label(before: str, after: str, is_restored: Callable[[str], bool]) -> str:
-    """Return `after`, an enum label and its xmin, if only pg_upgrade has changed the xmin; else `before`.
+    """Return `after` if only pg_upgrade has changed the catalog row of an enum label, otherwise `before`.
 
-    `is_restored` tells by a row's xmin whether pg_upgrade has written the row.
+    `before` and `after` have the form LABEL XMIN, from the row before and after the upgrade. `is_restored`
+    returns, given the xmin of a row, whether pg_upgrade has written the row.
     """
     (old, _, _), (new, _, version) = before.rpartition(" "), after.rpartition(" ")
     return after if after and old == new and is_restored(version) else before

@@ -69,7 +69,7 @@ def changes_of_keys(
 
 
 def deletes(relation: Relation, keys: Iterable[Key], version: int) -> Iterator[Message]:
-    """Yield a Delete message for each key."""
+    """Yield a Delete message of the protocol version `version` for each key."""
     columns = key_columns(relation)
     for key in keys:
         cells: list[str | None] = [None] * len(relation.columns)

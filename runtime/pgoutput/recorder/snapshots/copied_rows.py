@@ -48,7 +48,7 @@ class CopiedTables(msgspec.Struct, frozen=True):
 
     @property
     def stored(self) -> dict[int, Keys]:
-        """`keys` without the tables in `left_out`: `transactions_of` yields no rows of these tables."""
+        """Keys of the rows to store, by OID of the table: `keys` without the tables in `left_out`."""
         return {oid: keys for oid, keys in self.keys.items() if oid not in self.left_out}
 
     @property

@@ -45,7 +45,7 @@ class CopiedRange(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def place(self) -> Place:
-        """Place of the range: `leaf` and `number`."""
+        """Place of the range: OID of the table or partition that stores it, and its number there."""
         return self.leaf, self.number
 
 
@@ -159,7 +159,10 @@ class CopyFolder:
             self._save()
 
     def publish(self) -> None:
-        """Prepare the complete folder to be renamed: the exit then leaves nothing but segments in it."""
+        """Keep the segments when this context manager ends, and remove the list of the copied ranges.
+
+        Called when all ranges are copied. The folder is then renamed, for readers of the recording.
+        """
         self.tables = {}
 
     def _save(self) -> None:

@@ -109,7 +109,7 @@ class TableSnapshots:
         self._failed -= set(oids)
 
     def retry_later(self, oids: Iterable[int]) -> None:
-        """Allow new requests, after a pause, for tables that could not be copied."""
+        """Begin a pause for tables that could not be copied; `request` accepts them again after the pause."""
         for oid in oids:
             self._pauses.begin(oid)
 
@@ -156,7 +156,7 @@ class TableSnapshots:
                     self._forget(rows)
 
     def _forget(self, oids: Iterable[int]) -> None:
-        """Remove the copied rows of tables whose rows are part of the recording.
+        """Remove copied rows from the folder of copied rows, as they are now part of the recording.
 
         An OSError is ignored: a later copy of a table removes or uses the rows that remain.
         """
@@ -182,7 +182,10 @@ class TableSnapshots:
                         return CopiedTables(self._folder, {oid: copied.get(oid) for oid in rows}, tables)
 
     def _copy_from_snapshot(self, folder: CopyFolder, rows: Mapping[int, Keys]) -> dict[int, Keys] | None:
-        """Copy missing ranges from a new snapshot; return the result of `TableCopy.run`."""
+        """Copy missing ranges from a new snapshot; return the keys of the copied rows, by OID of the table.
+
+        The result is None if ranges were left for a later snapshot, as in `TableCopy.run`.
+        """
         with export_snapshot(self._dsn, self._report, self._stop.is_set) as snapshot:
             copy = TableCopy(snapshot, self._source, folder, self._settings, rows)
             return copy.run(self._report, self._stop.is_set)

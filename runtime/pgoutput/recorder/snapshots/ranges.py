@@ -158,7 +158,14 @@ class RangePlan:
 def identity(table: PublishedTable, catalog: Catalog, timeline: int, keys: Keys) -> str:
     """Return a digest that changes when earlier copied ranges of a table cannot be used any more.
 
-    It changes when the table is altered or rewritten, when its publication changes, and after a failover.
+    It changes when the table is altered, rewritten or truncated, when its publications change, when other
+    keys of rows are requested, and after a failover, which changes the timeline.
+
+    Args:
+        table: The table.
+        catalog: The catalogs.
+        timeline: Timeline of the server.
+        keys: Keys of the rows to copy; None for all rows.
     """
     described = catalog.tables[table.relation.oid]
     types = {column.type_oid for column in described.columns.values()}
@@ -197,7 +204,10 @@ def _whole(table: PublishedTable) -> Leaf:
 
 
 def _leaves(table: PublishedTable) -> tuple[Leaf, ...]:
-    """Return the leaves of a table; only the table itself if the role may not read the leaves."""
+    """Return the partitions that store a table's rows, or the table itself if it has no partitions.
+
+    The result is also the table itself if the user may not read each partition alone (`has_ranges`).
+    """
     if table.has_ranges and table.leaves:
         return table.leaves
     return (_whole(table),)

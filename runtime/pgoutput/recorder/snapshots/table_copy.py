@@ -220,8 +220,8 @@ class TableCopy:
     def _is_too_old_for(self, task: Task) -> bool:
         """Return whether a range must wait for a later snapshot, because this one exceeds `max_snapshot_age`.
 
-        False for the first range that is copied from a snapshot, for a table whose ranges must all come from
-        one snapshot, and if only newer rows of a range are copied (`Task.since`).
+        Some ranges need not wait: the first range that is copied from this snapshot, ranges of a table whose
+        ranges must all come from one snapshot, and ranges of which only newer rows are copied (`Task.since`).
         """
         limit = self._settings.max_snapshot_age
         return (
@@ -237,7 +237,7 @@ class TableCopy:
         return time.monotonic() - self._begun
 
     def _copy(self, connection: Connection, task: Task, storing: _Storing) -> None:
-        """Copy a range; it counts as copied when `storing` has stored its last segment."""
+        """Copy a range. The range counts as copied when `storing` has stored the last segment of its rows."""
         table, segments = task.table, []
         oid, width = table.relation.oid, len(table.relation.columns)
         segment = None
@@ -337,7 +337,9 @@ class _Storing:
             self._wait()
 
     def run(self, function: Callable[[], None]) -> None:
-        """Wait until the previous function has returned, then run a function in the thread.
+        """Start a function in the thread, after the previous function has returned.
+
+        This method waits for the previous function, and not for this one.
 
         Raises:
             Exception: The error of the previous function, if it has raised one.

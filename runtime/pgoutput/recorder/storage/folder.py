@@ -190,13 +190,13 @@ class Folder:
 
     @property
     def state(self) -> State:
-        """`saved_state` of a recording that has begun; do not use it for a new recording."""
+        """State of the recording. For a new recording, read `saved_state` (None) instead."""
         assert self.saved_state is not None
         return self.saved_state
 
     @property
     def catalog(self) -> Catalog:
-        """`saved_catalog` of a recording that has begun; do not use it for a new recording."""
+        """The server's catalogs as last saved. For a new recording, read `saved_catalog` (None) instead."""
         assert self.saved_catalog is not None
         return self.saved_catalog
 

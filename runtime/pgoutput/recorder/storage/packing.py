@@ -43,7 +43,7 @@ _LEVELS: Final = 3
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A segment or pack in the folder of a recording."""
+    """A segment, or a pack (a file of several segments), in the folder of a recording."""
 
     name: str
     first: int
@@ -58,7 +58,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Packer:
-    """Packs the segments of a recording while they are written.
+    """Replaces small segments by packs (files of several segments) while the recording is written.
 
     Files that pruning removes meanwhile are not packed.
 

@@ -227,7 +227,7 @@ class StoreFolder(Folder):
     """
 
     is_local = False
-    # Each search and each saving is a paid request.
+    # Each search for requests of snapshots, and each saving of the LSN, is a paid request to the store.
     search_seconds = 60.0
     save_seconds = 30.0
 
@@ -258,7 +258,8 @@ class StoreFolder(Folder):
 
     def segments(self) -> Iterator[Location]:
         """Yield the locations of the segments, the last one first."""
-        # Not from a listing of the store, which may be stale, and is slow for many segments.
+        # The numbers are not taken from a listing of the store, which may be stale, and is slow for many
+        # segments.
         first = read_beginning(self.location).segment
         return (self.location / segment_name(number) for number in range(self._last_number(), first - 1, -1))
 

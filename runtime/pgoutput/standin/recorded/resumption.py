@@ -1,6 +1,6 @@
 """Resume a recorded stream for a client that has received a part of it.
 
-Transactions that ended before the LSN confirmed by the client are left out. The relation cache of a new
+Transactions that ended before the LSN acknowledged by the client are left out. The relation cache of a new
 connection is empty, so Relation and Type messages of the omitted part are sent before their first use.
 """
 
@@ -25,8 +25,8 @@ def resume(
         recorded: Messages of the stream with their sessions and LSNs.
         stream: The recorded stream.
         index: Index of the stream.
-        after_lsn: LSN up to which the client has confirmed the stream. Transactions committed before this LSN
-            are left out (SnapBuildXactNeedsSkip).
+        after_lsn: LSN that the client has acknowledged. Transactions with a lower commit LSN are left out
+            (SnapBuildXactNeedsSkip).
     """
     resumption = _Resumption(stream, index, after_lsn)
     current = None
@@ -51,7 +51,7 @@ class _Transaction(TrackedTransaction):
     """A transaction of the recorded stream."""
 
     is_skipped: bool = False
-    """Whether the transaction is left out: the client has confirmed it, or a later session contains it."""
+    """Whether the transaction is left out: the client has acknowledged it, or a later session contains it."""
 
 
 class _Resumption:
@@ -88,7 +88,10 @@ class _Resumption:
         self._tracker.reconnect()
 
     def is_sent(self, data: bytes, position: int) -> bool:
-        """Return whether to send the message `data`, which is not an Insert, Update, Delete or Truncate."""
+        """Update the state with the message `data`, and return whether to send the message.
+
+        The message is not an Insert, Update, Delete or Truncate.
+        """
         self._position = position
         message = self._decoder.decode(data)
         event = self._tracker.feed(message)

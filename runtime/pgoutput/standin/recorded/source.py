@@ -72,7 +72,7 @@ class RecordedSource:
 
         Args:
             options: Options from the client's START_REPLICATION command.
-            after_lsn: LSN up to which the client has confirmed the stream.
+            after_lsn: LSN that the client has acknowledged.
 
         Raises:
             ReplicationError: The stream cannot be converted to these options, or has other publications.
@@ -97,7 +97,7 @@ class RecordedSource:
         return chain(envelopes, [PrimaryKeepalive(wal_end=self.end_lsn, send_time=0, reply_requested=False)])
 
     def _transcoded(self, options: PluginOptions) -> tuple[RecordedStream, StreamIndex]:
-        """Return the stream as a server sends it for `options`, and the index of that stream."""
+        """Return the recorded stream converted to `options`, and the index of the converted stream."""
         with self._lock:
             if options not in self._transcodings:
                 fields = msgspec.structs.asdict(self._stream) | {"options": options, "metadata": ()}
@@ -192,7 +192,7 @@ _BUILTIN_TYPES: Final = {oid for one in TYPES for oid in (one.oid, one.array_oid
 
 _CONVERTIBLE: Final[Mapping[str, OptionMatcher]] = {
     "proto_version": lambda index, recorded, requested: True,
-    # Not to `parallel`: its Stream Abort messages contain an LSN and a time, which were not recorded.
+    # No conversion to `parallel`: its Stream Abort messages have an LSN and a time, which were not recorded.
     "streaming": lambda index, recorded, requested: requested.streaming != "parallel",
     "two_phase": lambda index, recorded, requested: not requested.two_phase,
     "binary": _formats_convertible,

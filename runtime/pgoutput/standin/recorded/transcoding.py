@@ -204,10 +204,10 @@ class _Transcoder:
             yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
-        """Return whether to send an empty streamed or prepared transaction, as a Begin and a Commit message.
+        """Return whether to send a streamed or prepared transaction of which no change is sent.
 
-        A transaction is empty if none of its changes is sent. After a Stream Prepare, Begin Prepare and
-        Prepare are sent instead.
+        If so, the transaction is sent without changes: as Begin Prepare and Prepare if it ends with Stream
+        Prepare, otherwise as Begin and Commit.
 
         `role` is the role in the spec of the message that ends the transaction, such as `commit_streamed`.
         """
@@ -216,9 +216,9 @@ class _Transcoder:
         return role.startswith("commit_") and self._keeps_empty
 
     def _reassemble(self, transaction: _Transaction, opener: Message) -> Iterator[tuple[int, Message]]:
-        """Yield pairs of LSN and message of a transaction that is sent as a whole, without its last message.
+        """Yield the messages of a transaction that is sent as a whole, except the last one, with their LSNs.
 
-        These are `opener` (Begin or Begin Prepare), Origin if there is one, and the changes in
+        The messages are `opener` (Begin or Begin Prepare), Origin if there is one, and the changes in
         `transaction.held`, which were kept in memory until now.
         """
         first = next((lsn for lsn, _ in transaction.held if lsn), 0)

@@ -251,8 +251,8 @@ class ReplicationExecutor:
         opening = b"" if begins_early else protocol.copy_both_response()
         if slot.confirmed_flush_lsn > server.source.start_lsn and not server.faults.stall_keepalive:
             # A subscriber's apply worker passes the last LSN that it received to its table synchronization
-            # workers, which stop there. After a reconnect, the worker has no such LSN before this keepalive:
-            # without the keepalive, the table synchronization would stop too early.
+            # workers, which stop at this LSN. After a reconnect, the apply worker has not received an LSN:
+            # without this keepalive, the table synchronization workers would stop too early.
             opening += encode_keepalive(after_lsn, reply_requested=False)
         self._writer.write(opening)
         await walsender.run()

@@ -202,9 +202,9 @@ class Engine:
     def _fill(self, catalogs: Iterable[str], context: CatalogContext) -> None:
         """Store the current rows of the catalogs that a query reads in the DuckDB database.
 
-        `catalogs` are the catalogs that the query names. The catalogs that DuckDB's macros for PostgreSQL's
-        functions read are stored too, and the table `session`, which contains what functions such as
-        current_user return. Rows that have not changed are not stored again.
+        `catalogs` are the catalogs that the query names. The catalogs that the macros in `functions` read are
+        stored too. So is the table `session`, with the values that functions such as current_user return.
+        Rows that have not changed are not stored again.
         """
         server, backend = context.server, context.backend
         session = {

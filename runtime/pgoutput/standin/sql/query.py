@@ -290,7 +290,7 @@ class Query:
         return type_oid
 
     def _type(self, node: Node, scope: Tables) -> int:
-        """Rewrite an expression whose operands are already rewritten, and return the OID of its type."""
+        """Rewrite an expression for DuckDB after its operands were rewritten; return the OID of its type."""
         match node["class"]:
             case "COLUMN_REF":
                 return self._column(node, scope)
@@ -590,7 +590,7 @@ def _constant(kind: str, text: str) -> Node:
 
 
 def _make_empty(node: Node, schema: str) -> Columns:
-    """Replace a user's table by a subquery without rows, and return an empty sequence of columns.
+    """Replace a user's table by a subquery without rows and known columns; return an empty sequence.
 
     The subquery fails if no table with this name in the schema `schema` is published.
     """

@@ -190,9 +190,10 @@ class Checker:
     ) -> Violation | tuple[Message, Violation | None]:
         """Return what to report for a message that cannot be decoded at this point of the stream.
 
-        Some of these messages can be decoded if a stream block is assumed to be open when none is, or the
-        reverse. For them, the result is the decoded message and its violation. The violation is None if a
-        rule reports it later, or if the message is tolerated (bug 19616). For all other messages, the result
+        The message is decoded again as if a stream block were open when none is, or the reverse. If this
+        succeeds for a message that opens or closes a stream block, rolls back a subtransaction, or has an xid
+        only inside stream blocks, the result is the decoded message and its violation. The violation is None
+        if a rule reports it later, or if the message is tolerated (bug 19616). In all other cases, the result
         is only a violation.
         """
         state = self._state

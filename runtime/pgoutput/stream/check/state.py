@@ -79,11 +79,11 @@ class OpenBlock(msgspec.Struct):
 
 
 class CheckedStream:
-    """State of a stream before the next message.
+    """State of a stream before the message that is being checked.
 
     Attributes:
         options: Options that the client requested.
-        number: Number of the current message, from 0.
+        number: Number of the message that is being checked, from 0; -1 before the first.
         open: The open transaction or stream block, or None between transactions.
         relations: Relation messages in effect outside stream blocks, by OID.
         streamed: Streamed transactions that have not ended, by xid.
@@ -250,10 +250,10 @@ class CheckedStream:
     def _forget_replaced(self, role: str, message: Message) -> None:
         """Update `opener_missing` and `gid_by_xid` before the tracker receives `message`.
 
-        If the message belongs to an unknown streamed transaction, `opener_missing` becomes false: that
-        transaction may be the one whose Stream Start is missing. The first Stream Start of a transaction does
-        not change `opener_missing`, because a new transaction is always unknown. A Prepare or Stream Prepare
-        replaces the prepared transaction with the same gid: the old entry in `gid_by_xid` is removed.
+        `opener_missing` becomes false if the message belongs to a streamed transaction that the tracker does
+        not know: this transaction may be the one whose Stream Start is missing. An exception is a first
+        Stream Start, whose transaction the tracker cannot know yet. A Prepare or Stream Prepare replaces the
+        prepared transaction with the same gid: the old entry in `gid_by_xid` is removed.
 
         Args:
             role: Role of the message in the spec, such as `open_block`.

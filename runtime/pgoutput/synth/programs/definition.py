@@ -32,7 +32,11 @@ class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A database operation on one connection, as a method call: `Step(0, "insert", ("s.t",), (values,))`."""
+    """A database operation on one connection, as a method call.
+
+    `Step(0, "insert", ("s.t",), (values,))` inserts a row with the values `values` into the table `s.t`, in
+    the transaction of connection 0.
+    """
 
     connection: int
     """Number of the connection that executes the operation."""

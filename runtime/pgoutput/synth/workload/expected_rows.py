@@ -58,7 +58,7 @@ class ExpectedRowsWriter:
             sync_path(self._folder)
 
     def add(self, remaining_rows: Sequence[RemainingRows]) -> None:
-        """Add the rows that the next window of transactions leaves in each table, one item per table."""
+        """Add the rows that the next window of transactions inserts and does not delete, by table number."""
         for file, rows in zip(self._files, remaining_rows, strict=True):
             file.add(rows)
         self._buffered_rows += sum(len(rows.keys) for rows in remaining_rows)

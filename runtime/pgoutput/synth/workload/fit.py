@@ -125,7 +125,8 @@ class _Fit:
     def _add_change(self, change: Change, kind: int, pattern: list[int]) -> bool:
         """Append a change to `pattern`; return whether the change makes its transaction a varied one.
 
-        It does if the table was altered since its previous change, or if the row gets a new key.
+        A change does so if its table was altered since the table's previous change, or if its row gets a new
+        key. `kind` is INSERT, UPDATE or DELETE. See `add` for varied transactions.
         """
         (relation,), message = change.relations, change.message
         name = f"{relation.namespace}.{relation.name}"
@@ -167,13 +168,13 @@ def fit_profile(transactions: Iterable[Transaction]) -> Profile:
         fit.add(transaction)
     if not fit.patterns:
         raise RecordingError(
-            f"none of {fit.transactions:,} transactions consists of inserts, updates and deletes only: "
-            "record more of the stream, or choose a profile by name"
+            f"none of {fit.transactions:,} transactions consists of inserts, updates and deletes only, so no "
+            "profile can be fitted: record more of the stream, or use a predefined profile by its name"
         )
     if len(fit.tables) > MAX_TABLES:
         raise RecordingError(
-            f"the transactions change {len(fit.tables)} tables, and a profile has at most {MAX_TABLES}: "
-            "choose a profile by name"
+            f"the transactions change {len(fit.tables)} tables, but a profile has at most {MAX_TABLES}, so "
+            "no profile can be fitted: use a predefined profile by its name"
         )
     step = -(-len(fit.patterns) // _MAX_PATTERNS)
     patterns = tuple(fit.patterns[::step])

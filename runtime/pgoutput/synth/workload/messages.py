@@ -1,4 +1,4 @@
-"""Build the messages of a window of transactions, and the rows that exist at the end of the window."""
+"""Build the messages of a window of transactions, and the rows that it inserts and does not delete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RemainingRows(msgspec.Struct, frozen=True):
 
 
 class WindowMessages(msgspec.Struct, frozen=True):
-    """The messages of a window of transactions in stream order, and the rows at the end of the window."""
+    """The messages of a window of transactions in stream order, and its remaining rows."""
 
     window: Window
     lsns: pa.Int64Array
@@ -54,7 +54,7 @@ class WindowMessages(msgspec.Struct, frozen=True):
 
 
 def build_window(workload: Workload, tables: Sequence[WorkloadTable], window: Window) -> WindowMessages:
-    """Return the messages of a window of transactions, and the rows at the end of the window."""
+    """Return the messages of a window of transactions, and its remaining rows (see `RemainingRows`)."""
     random = np.random.default_rng([workload.seed, 2, window.number])
     clock, proto_version = window.clock, workload.options.proto_version
     version: dict[str, Any] = {"proto_version": proto_version}

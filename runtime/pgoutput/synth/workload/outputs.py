@@ -41,9 +41,9 @@ _GZIP_LEVEL: Final = 1
 
 
 def write_segments(workload: Workload, folder: Path, built: WindowMessages) -> bytes:
-    """Write the segments of a window of transactions, and return empty bytes.
+    """Write the segments of a window of transactions to a folder, and return empty bytes.
 
-    The caller writes the returned bytes to its output file; a recording has none.
+    The caller appends the returned bytes to one output file. A recording has no such file.
     """
     window, clock = built.window, built.window.clock
     described = window.varied.described if window.varied else ()

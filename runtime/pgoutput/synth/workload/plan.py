@@ -79,9 +79,10 @@ class WalClock(msgspec.Struct, frozen=True):
         return _START_TIME + position * _MESSAGE_INTERVAL + self._varied(self.varied_times, position)
 
     def _varied(self, totals: list[int], position: Any) -> Any:
-        """Return the WAL or time of all varied transactions before a position, or before each of an array.
+        """Return the size of the WAL or the time of all varied transactions before a position.
 
-        `totals` is `varied_bytes` (for the WAL, in bytes) or `varied_times` (for the time, in microseconds).
+        `totals` is `varied_bytes` for the WAL, in bytes, or `varied_times` for the time, in microseconds. The
+        result for an array of positions is an array.
         """
         runs = np.searchsorted(self.varied_positions, position, side="right")
         return np.array(totals)[runs] if isinstance(position, np.ndarray) else totals[int(runs)]
@@ -137,7 +138,8 @@ class Window(msgspec.Struct, frozen=True):
     def first_position(self) -> int:
         """Position of the window's first message in the stream.
 
-        Unlike `position`, it counts the messages of varied transactions (those with all kinds of messages).
+        Unlike `position`, this position counts the messages of varied transactions (those with all kinds of
+        messages).
         """
         return self.position + (self.varied.before if self.varied else 0)
 
@@ -190,8 +192,8 @@ class _Weaver:
             window: The window without varied transactions.
             places: For each varied transaction, the index in `Window.xids` of the next transaction, and the
                 first of the xids reserved for the varied transaction.
-            is_last: Whether the window is the last one of the workload. It then gets the rows of the varied
-                transactions' tables.
+            is_last: Whether the window is the last one of the workload. `varied.rows` of the last window has
+                the rows of the varied transactions' tables.
         """
         described = self._transactions.described()
         begins, last = window.begins, window.clock
@@ -235,11 +237,19 @@ class _Weaver:
 def _plan_window(
     workload: Workload, number: int, first: int, count: int, position: int, clock: WalClock
 ) -> tuple[Window, list[tuple[int, int]]]:
-    """Return a window without varied transactions (see `Window`), and the argument `places` of `weave`.
+    """Return a window without its varied transactions, and where `_Weaver.weave` inserts them.
 
-    The window begins with transaction number `first` and has `count` transactions, including varied ones. Its
-    first message is at `position`. `places` says where `_Weaver.weave` inserts varied transactions, with
-    which xids.
+    Args:
+        workload: The workload.
+        number: Number of the window, from 0.
+        first: Number of the window's first transaction.
+        count: Number of the window's transactions, including varied ones (those with all kinds of messages).
+        position: Position of the window's first message, not counting varied transactions.
+        clock: Clock of the previous window.
+
+    Returns:
+        The window, and a pair for each varied transaction: index in `Window.xids` of the transaction before
+        which to insert it, and the first of the xids reserved for it.
     """
     random = np.random.default_rng([workload.seed, 0, number])
     sizes = random.integers(workload.changes.first, workload.changes.last, size=count, endpoint=True)

@@ -44,7 +44,7 @@ transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
-    """An encoded window of transactions: the bytes to write, its expected rows, and its counts."""
+    """An encoded window of transactions: bytes to write, expected rows, and numbers of what it contains."""
 
     content: bytes | pa.Buffer
     """Bytes to write to the output file; empty if everything is written."""
@@ -62,7 +62,7 @@ class WindowTask(msgspec.Struct, frozen=True):
     prepare: PrepareWindow
 
     def run(self, window: Window) -> PreparedWindow:
-        """Build the messages of a window and apply `prepare`; return the result, expected rows and counts."""
+        """Build the messages of a window, apply `prepare` to them, and return the result."""
         built = build_window(self.workload, make_tables(self.workload), window)
         return PreparedWindow(
             self.prepare(built),

@@ -58,7 +58,7 @@ def choose_rows(random: Random, tables: IntArray, mix: Mix, inserts: int, given:
         random: Random generator.
         tables: Number of the table of each change, in stream order.
         mix: Relative frequencies of inserts, updates and deletes among the changes whose kind is drawn.
-        inserts: Number of changes at the beginning that are inserts, whatever their kind in `given` is.
+        inserts: Number of the first changes that are inserts, even if `given` has another kind for them.
         given: Kinds of the first changes. The kinds of all later changes are drawn.
     """
     kinds = _draw_kinds(random, len(tables), mix)

@@ -47,7 +47,9 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     clustering_provider: str | None = None
 
     def data_file(self, schema: pa.Schema) -> DataFile:
-        """Return the data file that the action adds; it has statistics only of integer and date columns.
+        """Return the data file that the action adds, with its statistics.
+
+        Only integer and date columns have least and greatest values in the result.
 
         Args:
             schema: The columns of the table.
@@ -170,10 +172,11 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
         file: The data file.
         added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
-        stays: Whether the commit adds the file again with another vector. Then the action gets no
-            `deletionTimestamp`, so that checkpoints omit it ("Checkpoints"). Otherwise a checkpoint would
-            contain every vector of the last two hours. If the vector is in a file of its own, the action has
-            a `deletionTimestamp` in any case, because VACUUM has to remove this file.
+        stays: Whether the commit adds the file again with another vector. If so, the action has no
+            `deletionTimestamp`, and checkpoints omit the action ("Checkpoints"). With a `deletionTimestamp`,
+            a checkpoint would contain every vector of the last two hours. Exception: if the present vector
+            is in a file of its own, the action has a `deletionTimestamp`, because VACUUM has to remove that
+            file.
     """
     vector = None if added is None else added.deletion_vector
     action = {

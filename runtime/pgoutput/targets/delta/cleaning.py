@@ -88,8 +88,11 @@ def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, full: bool) -> list[str]:
     """Return the files that VACUUM would remove. VACUUM itself is not used, because it makes two commits.
 
-    `hours` is the retention time; None uses the table property `delta.deletedFileRetentionDuration`. If
-    `full` is true, files that are in no commit are returned too.
+    Args:
+        table: The Delta table.
+        names: Names of the files in the table's folder; no other files are returned.
+        hours: Retention time in hours; None uses the table property `delta.deletedFileRetentionDuration`.
+        full: Whether to return also files that are in no commit.
     """
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
     # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.

@@ -1,10 +1,11 @@
 """The position of a Delta table: the last change of its relation that the table has applied.
 
-Rows and position change in one commit. The commit stores the three numbers of the position as the versions of
-three Delta transaction identifiers. The log never loses these, and delta-rs and Spark do not change them. The
-metadata of the commit (`commitInfo`) contain the position too, so that the position of each version can be
-read from the log. The metadata also contain the first commit LSN and the last commit time of the commit's
-changes. A commit that changes rows, and has no position in its metadata, was made by another program.
+Rows and position change in one commit. The commit stores the three numbers of a `Position` as the versions of
+three Delta transaction identifiers. The log never loses the identifiers, and delta-rs and Spark do not change
+them. The metadata of the commit (`commitInfo`) contain the position too, so that the position of each version
+can be read from the log. The metadata also contain the commit LSN of the first change in the commit, and the
+commit time of the last one. A commit that changes rows, and has no position in its metadata, was made by
+another program.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def position_actions(position: Position, changes: ChangeRange | None) -> Iterato
 
 
 def flush_commit(place: Location, version: int) -> None:
-    """Flush the log file of a commit by deltalake to the disk (fsync).
+    """Flush the log file of a commit of deltalake to the disk (fsync), if the folder is local.
 
-    Each commit to a local folder is flushed before the next step, and its data files are flushed before the
-    commit. So a power failure can lose the newest commits, but no commit that is older than a kept commit.
+    Each commit is flushed before the next one is written, and its data files are flushed before the commit.
+    After a power failure, the newest commits may be missing, but the remaining commits are complete and have
+    no gaps between them.
     """
     if place.is_local:
         sync_path(Path(commit_file(place, version).path))
@@ -55,8 +57,8 @@ def flush_folders(place: Location) -> None:
 def read_position(place: Location, table: DeltaTable) -> Position:
     """Return the position of a Delta table.
 
-    If pgoutput made the last commit, that commit contains the position. Reading it takes a fraction of the
-    time in which delta-rs searches the log for the transaction identifiers.
+    The position is read from the metadata of the last commit. If they contain no position, delta-rs searches
+    the log for the transaction identifiers, which takes several times as long.
     """
     for commit in read_commits(place, table.version(), table.version() - 1):
         if commit.position is not None:

@@ -79,7 +79,7 @@ _LAST_WITHOUT_FEATURES: Final = 4
 
 
 class DeltaFormat:
-    """The table format Delta; its functions are described at `TableFormat`."""
+    """The table format Delta. `TableFormat` documents the methods."""
 
     types: Mapping[int, pa.DataType] = {}
 
@@ -95,9 +95,9 @@ class DeltaFormat:
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
         """Create a Delta table and open it, or open the table that already exists.
 
-        If two processes create a table at the same time, delta-rs makes the second creation version 1 of the
-        first table. So the table is created in a temporary folder, and its first commit is then copied to
-        `place` if no commit exists there.
+        If two processes create a table at the same place at the same time, delta-rs commits the second
+        creation as version 1 of the table. To prevent this, the table is created in a temporary folder, and
+        its first commit is then copied to `place`, unless a commit exists there.
         """
         failure: DeltaError | ReplicaError | None = None
         with TemporaryDirectory(prefix="pgoutput-") as folder:
@@ -127,7 +127,7 @@ class DeltaFormat:
 
 
 class _Table:
-    """A Delta table in one version; its functions are described at `pgoutput.targets.protocol.Table`."""
+    """A Delta table at one of its versions. `pgoutput.targets.protocol.Table` documents the methods."""
 
     def __init__(self, place: Location, table: DeltaTable) -> None:
         self.place: Location = place
@@ -145,7 +145,7 @@ class _Table:
 
     @property
     def _table(self) -> DeltaTable:
-        """The table as delta-rs has read it; read again here if a commit was made since."""
+        """The table as read by delta-rs. After a commit of this object, the newest version is read first."""
         if self._read.version() != self._version:
             self.refresh()
         return self._read
@@ -309,10 +309,11 @@ class _Table:
         self._version += 1
 
     def _clean(self, checkpoints: int) -> None:
-        """Write a checkpoint at each `checkpoints`-th version, and remove old files if that is due.
+        """Write a checkpoint and remove old files, each if a version since the last call requires it.
 
-        Only `commit` calls this method. The versions since the last call are looked at, also those of other
-        commits, such as commits of properties or of other programs.
+        Each version that is a multiple of `checkpoints` requires a checkpoint, and each multiple of `COMMITS`
+        a removal. Only `commit` calls this method, but the versions since the last call also include those of
+        other commits, such as commits of properties or of other programs.
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
@@ -377,7 +378,10 @@ class _Table:
             self._table.create_checkpoint()
 
     def _write_metadata(self, *actions: Mapping[str, Any]) -> None:
-        """Commit metadata without deltalake (1.6), which would also enable features that are not needed."""
+        """Commit `actions`, which change the table's metadata.
+
+        deltalake (1.6) is not used: it would also enable table features that the new metadata do not need.
+        """
         self._write_commit(commit_info("SET TBLPROPERTIES", {}), *actions)
         self.refresh()
 

@@ -156,7 +156,7 @@ def _write_entries(
     known: Iterable[Manifest],
     removed: Collection[str],
 ) -> list[ManifestEntry]:
-    """Write the entries of new `files` and of the manifests `known`; return those of files not `removed`."""
+    """Write entries: new `files`, and those of `known` (as deleted if in `removed`). Return the live ones."""
     added = avro.ManifestEntryStatus.ADDED
     kept = [ManifestEntry.from_args(status=added, snapshot_id=snapshot, data_file=file) for file in files]
     for entry in kept:

@@ -328,7 +328,7 @@ class _Table:
         schema: Schema | None,
         deleted: Mapping[str, Numbers],
     ) -> None:
-        """Do what `commit` does, given the URIs of the files to remove and an Iceberg schema."""
+        """Commit: add files, remove the URIs `gone`, and delete the rows `deleted` of files, by path."""
         fields = {field.name: field for field in (schema or self._schema).fields}
         plain = (unpartitioned(self._table.specs()).spec_id,)
         new = [manifested_file(self._folder, file, fields, file.partition or plain) for file in added]
@@ -402,10 +402,10 @@ class _Table:
     def _next_schema(
         self, schema: Schema | None, added: Iterable[ManifestedFile], properties: Mapping[str, str]
     ) -> Schema | None:
-        """Return the schema that a commit sets if it was asked to set `schema`; None to keep the current one.
+        """Return the schema for a commit that shall set `schema`; None if the current schema stays.
 
-        It has no identifier fields if a new file has NULL in one (a rescued value), or if `properties` name
-        other key columns. A key with a column that the schema lacks is ignored until it is added.
+        The result has no identifier fields if a new file has NULL in one of them (a rescued value), or if
+        KEY in `properties` has other columns. KEY has no effect while the schema lacks one of its columns.
         """
         new, key = schema or self._schema, _key(properties)
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
@@ -479,7 +479,7 @@ class _Table:
             yield Commit(0, {}, "", lambda: False)
 
     def copy(self, folder: Path) -> None:
-        # With KEY, the copy would get a sort order with other field IDs than `self._schema` (set below) has.
+        # `_replace` sets the position. KEY would give a sort order with other field IDs than `self._schema`.
         properties = {key: text for key, text in self.properties.items() if key not in (_POSITION, KEY)}
         copy = IcebergFormat().create(locate(folder), self.schema, properties)
         assert isinstance(copy, _Table)

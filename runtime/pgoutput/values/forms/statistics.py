@@ -42,7 +42,9 @@ def _format_statistics(data: bytes, magic: int, head: str, last: str, number: st
     while len(items) < count:
         value, size = reader.unpack(struct.Struct(order + head))
         if not abs(value) < 2**31:  # also excludes NaN
-            raise ValueError("a number of distinct values or degree of dependency must be less than 2**31")
+            raise ValueError(
+                f"a number of distinct values or degree of dependency must be less than 2**31, not {value}"
+            )
         *first, attribute = struct.unpack(f"{order}{size}h", reader.take(2 * size))
         attributes = ", ".join(map(str, first)) + f"{last}{attribute}"
         items.append(f'"{attributes}": {number % value}')
