@@ -151,6 +151,7 @@ def test_a_changed_schema_has_all_columns_and_wider_types(tmp_path: Path) -> Non
     )
     rows = table(tmp_path, "t")
     assert rows.schema.field("after").type == rows.schema.field("before").type
+    assert not rows.schema.field("unchanged").type.value_field.nullable
     assert {field.name: field.type for field in rows.schema.field("after").type} == {
         "id": pa.int64(),
         "a": pa.float64(),
