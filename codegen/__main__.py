@@ -116,7 +116,7 @@ def diff(
             forms = [_form(loaded, int(match[1])) for match in (first, second)]
             typer.echo(_listed([change.text for change in evolution.changes(*forms)]))
         case _:
-            raise Refused("compare two versions (v3 v4) or two spec folders, not one of each")
+            raise Refused(f"compare two versions (v3 v4) or two spec folders, not one of each: {old} {new}")
 
 
 @app.command()

@@ -50,7 +50,7 @@ def codec(modules: Mapping[str, str]) -> str:
 
 
 def tables(spec: Spec, versions: Mapping[int, View], envelope: View, layouts: Layouts) -> str:
-    """Return the page's data (layouts, states, examples) as JSON that is safe in an HTML script element."""
+    """Return the explorer's data (layouts, states, examples) as JSON that is safe in an HTML script."""
     first = example_streams.example(spec, versions[min(versions)]).messages[1]
     data = layouts.tables | {
         "versions": {

@@ -182,7 +182,10 @@ def show(text: str, scope: Scope, fields: Scope) -> Code:
         for part in re.split(r"(\{[^{} ]*\})", word):
             found = _PLACEHOLDER.fullmatch(part)
             if found is None and set("{}") & set(part):
-                raise Mistake("braces have an expression without spaces: {xid}, {lsn:name} or {lsn:number}")
+                raise Mistake(
+                    f"`{part}`: braces have an expression without spaces: "
+                    "{xid}, {lsn:name} or {lsn:number}"
+                )
             filled = _escaped(part) if found is None else _shown(found, scope, fields)
             line += filled.python
             javascript += filled.javascript
@@ -223,7 +226,10 @@ def _field_name(node: ast.expr, scope: Scope, fields: Scope) -> Code:
         case ast.Attribute(value=ast.Name(id="opener"), attr=of):
             _Compiler(scope).value(node)
             return Code(f"{{_name(opener, '{of}')}}", f'${{named(opener, "{of}")}}')
-    raise Mistake("only a field of the message or of `opener` has a name, as in {lsn:name}")
+    raise Mistake(
+        f"`{ast.unparse(node)}` has no field name: only a field of the message or of `opener` has one, as in "
+        "{lsn:name}"
+    )
 
 
 def _parse(text: str) -> ast.expr:

@@ -63,7 +63,8 @@ GateText = Annotated[
     str,
     msgspec.Meta(
         description="Range of versions, as text: `5+`, `5-6` or `5`. Quote a single version.",
-        # The rule `gates.readable` refuses other texts, with a better error text than msgspec's.
+        # Only the JSON Schema has this pattern. The loader accepts other texts, and the rule `gates.readable`
+        # refuses them with a better error text than msgspec's.
         extra_json_schema={"pattern": r"^[1-9][0-9]*([+]|-[1-9][0-9]*)?$"},
     ),
 ]

@@ -45,9 +45,10 @@ def sections(spec: Spec) -> Iterator[Problem]:
 
 
 def keys(spec: Spec) -> Iterator[Problem]:
-    """Check that no key, such as `role`, needs versions, and that messages without `tag` are alone.
+    """Check that messages and fields have no key that needs versions, and check messages without `tag`.
 
-    A message without `tag` must be the only message of its protocol.
+    A key that needs versions is `role`, for example. A message without `tag` must be the only message of its
+    protocol.
     """
     text = "a spec without the section `versions` has no"
     for protocol in spec.protocols.values():

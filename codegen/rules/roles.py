@@ -80,8 +80,8 @@ def tuple_tags(spec: Spec) -> Iterator[Problem]:
 def companions(spec: Spec) -> Iterator[Problem]:
     """Check the roles of the messages of each version: roles that occur twice, and roles that are missing.
 
-    Only a role in `REPEATED` can have several messages. `COMPANIONS` says which roles require others: with
-    `begin` a version must also have `commit`.
+    A role is what a message does in a stream. Only a role in `REPEATED` can have several messages.
+    `COMPANIONS` says which roles require others: with `begin` a version must also have `commit`.
     """
     messages = spec.protocols["pgoutput"].messages
     for version in spec.versions:

@@ -50,8 +50,8 @@ _TIMES: Final = UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_U
 def value_range(field: Field) -> tuple[int, int]:
     """Return the lowest and the highest value of an integer field that its column can represent.
 
-    The lowest value of an unsigned field is 0. A caller may hold an unsigned value of 2**63 or more in an
-    int64, where it is negative. Such a value is out of range too.
+    The lowest value of an unsigned field is 0. So an unsigned value of 2**63 or more is out of range even if
+    the caller has it in an int64, where it is negative.
     """
     if field.type == "timestamp":
         return _TIMES

@@ -100,7 +100,7 @@ def write_string(text: str) -> bytes:
     """Return the bytes of a text and a terminating zero byte (pq_sendstring).
 
     Raises:
-        ValueError: The text contains a zero character, or surrogates that no decoder returns.
+        ValueError: The text contains a zero character (U+0000), or surrogates that no decoder returns.
     """
     raw = escaped_bytes(text)
     if 0 in raw:
@@ -150,7 +150,7 @@ def read_counted(data: bytes, pos: int, prefix: Struct, null: int | None) -> tup
 
 
 def write_counted(value: bytes | None, prefix: Struct, null: int | None) -> bytes:
-    """Return bytes with their length, in the format `prefix`, before them; for None, only the length `null`.
+    """Return the length of `value`, packed by `prefix`, and then `value`; for None, only the packed `null`.
 
     Raises:
         ValueError: `value` is not bytes, or `value` and `null` are both None.

@@ -320,7 +320,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
-        f"pgoutput: {folder}: the recording lacks rows of the tables above. "
+        f"pgoutput: {folder}: the recording lacks rows of public.b. "
         "Leave out --strict to replicate the other rows, or record anew with --snapshot",
     ]
     first = replicate("--recording", folder, "--target", target)

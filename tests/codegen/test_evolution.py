@@ -73,8 +73,8 @@ def test_diff_refuses_an_unknown_version(run: Run) -> None:
 
 
 def test_diff_refuses_a_version_and_a_folder(run: Run) -> None:
-    expected = (1, "", "compare two versions (v3 v4) or two spec folders, not one of each\n")
-    assert run("diff", "v2", ROOT / "spec") == expected
+    text = f"compare two versions (v3 v4) or two spec folders, not one of each: v2 {ROOT / 'spec'}\n"
+    assert run("diff", "v2", ROOT / "spec") == (1, "", text)
 
 
 def _replace_after(spec: SpecCopy, old: str, new: str, after: str) -> None:

@@ -340,9 +340,9 @@ MISTAKES = [
     Mistake("unknown word in needs", "    needs: version >= 3\n", "@    needs: proto_version >= 3\n", "empty-transaction: unknown word `proto_version`; the words are version, streaming,", file="rules.yaml"),
     Mistake("unknown field", "at: gid, text: \"a gid", "at: relation, text: \"a gid", "gid-length: unknown field `relation`", file="rules.yaml"),
     Mistake("count of a text", "at: gid, text: \"a gid", "at: gid.count, text: \"a gid", "gid-length: unknown field `gid.count`; the fields are tag, xid, gid,", file="rules.yaml"),
-    Mistake("brace without an end", "must be 0 in a stream block, not {lsn:number}", "must be 0, not {lsn", "origin-lsn-in-block: braces have an expression without spaces: {xid}, {lsn:name} or {lsn:number}", file="rules.yaml"),
+    Mistake("brace without an end", "must be 0 in a stream block, not {lsn:number}", "must be 0, not {lsn", "origin-lsn-in-block: `{lsn`: braces have an expression without spaces: {xid}, {lsn:name} or {lsn:number}", file="rules.yaml"),
     Mistake("set in a text", "not {lsn:number}", "not {finished_gids}", "origin-lsn-in-block: `{finished_gids}` cannot be shown in a text: its type is set", file="rules.yaml"),
-    Mistake("name of a value without a field", "not {lsn:number}", "not {last_lsn:name}", "origin-lsn-in-block: only a field of the message or of `opener` has a name, as in {lsn:name}", file="rules.yaml"),
+    Mistake("name of a value without a field", "not {lsn:number}", "not {last_lsn:name}", "origin-lsn-in-block: `last_lsn` has no field name: only a field of the message or of `opener` has one, as in {lsn:name}", file="rules.yaml"),
 ]  # fmt: skip
 
 

@@ -137,7 +137,10 @@ class MessageIndex(ABC):
         return values
 
     def has_meaning(self, meaning: str, rows: Numbers) -> Mask:
-        """Return for each message in `rows` whether it has a fixed-width field that means `meaning`."""
+        """Return for each message in `rows` whether it has a fixed-width field that means `meaning`.
+
+        A meaning is what a field tells, such as `relation`.
+        """
         tags, found = self.tags[rows], np.zeros(len(rows), np.bool_)
         for name, has_field in _fields_by_meaning(meaning):
             if (selected := has_field[tags]).any():

@@ -1,4 +1,7 @@
-"""Index of a batch of messages, made by the compiled kernel."""
+"""Index of a batch of messages, built by the compiled kernel.
+
+The index has the locations of the fields and cells of each message.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ _LISTS_OF_TUPLES: Final = {field.name for field in _FIELDS if field.element == "
 class KernelIndex(MessageIndex):
     """Index of a batch of messages, built by the compiled kernel.
 
-    The arguments are those of `index_messages`.
+    The index has the locations of the fields and cells of each message. The arguments are those of
+    `index_messages`.
     """
 
     def __init__(
@@ -128,8 +132,11 @@ class KernelIndex(MessageIndex):
     def first_tuples(self, first: Numbers, keys: Numbers, versions: Numbers) -> tuple[Numbers, ...]:
         """Return three arrays, with an item per message that has a tuple: row, first cell, schema version.
 
+        The schema version is given by its number; -1 if the relation is unknown.
+
         `first` has the index of the first cell of each message's tuple; -1 if the message has no tuple.
-        `keys` and `versions` have the schema versions, as for `MessageIndex.first_tuples`.
+        `keys` has an ascending sort key for each schema version, as `MessageIndex.first_tuples` describes it,
+        and `versions` has the number of the schema version for each key.
         """
         found = _kernel.find_tuples(first, self.meaning("relation"), keys, versions)
         return tuple(map(_numbers, found))
@@ -165,7 +172,10 @@ class KernelIndex(MessageIndex):
         return self._variable_width(first, pa.string(), "text", [None] * columns)
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return cells as values of an Arrow type; None if the kernel would not be faster than `to_arrow`."""
+        """Return cells as values of an Arrow type; None if the kernel would not be faster than `to_arrow`.
+
+        `send` is the name of the send function of the cells' PostgreSQL type, as in `MessageIndex.column`.
+        """
         if type_ in _VARIABLE:
             return self._variable_width(numbers, type_, _VARIABLE[type_], [send])[0]
         reader = fixed_reader(type_)

@@ -1,4 +1,4 @@
-"""Return indexed messages as rows, with the columns of `pgoutput.schemas.arrow.MESSAGES`."""
+"""Return the messages of a `MessageIndex` as rows, with the columns of `pgoutput.schemas.arrow.MESSAGES`."""
 
 from __future__ import annotations
 

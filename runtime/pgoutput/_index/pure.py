@@ -1,4 +1,7 @@
-"""Reference implementation of the index of a batch of messages, used without the compiled kernel."""
+"""Reference implementation of the index of a batch of messages, used without the compiled kernel.
+
+The index has the locations of the fields and cells of each message.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ _TUPLES: Final = {
 class PureIndex(MessageIndex):
     """Index of a batch of messages, built by decoding each message to an object.
 
-    The arguments are those of `index_messages`.
+    The index has the locations of the fields and cells of each message. The arguments are those of
+    `index_messages`.
     """
 
     def __init__(

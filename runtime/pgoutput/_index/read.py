@@ -1,4 +1,7 @@
-"""Build the index of a batch of messages, and read the batch's cells as text or as typed values."""
+"""Build the index of a batch of messages, and read the batch's cells as text or as typed values.
+
+The index has the locations of the fields and cells of each message.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ def index_messages(
     data: pa.Array, decoder: StreamDecoder, in_stream: Sequence[bool] | Mask | None = None
 ) -> MessageIndex:
     """Return the index of a batch of messages, built by the compiled kernel if there is one.
+
+    The index has the locations of the fields and cells of each message.
 
     Args:
         data: The messages, as an array of binary or large_binary, possibly a slice. A NULL row has no
@@ -61,7 +66,11 @@ def read_text_columns(index: MessageIndex, first: Numbers, type_oids: Sequence[i
 def _with_binary(
     index: MessageIndex, read: PartialArray, numbers: Numbers, type_oids: Numbers | int
 ) -> pa.StringArray:
-    """Return the texts in `read`, completed by the texts of the cells in binary format."""
+    """Return the texts in `read`, and the texts of the cells that `read` lacks, such as binary cells.
+
+    `read` is the result of `index.texts(numbers)`. `type_oids` has the OID of each cell's type, or is one OID
+    for all cells.
+    """
     array, unread = read
     if not len(unread):
         return array

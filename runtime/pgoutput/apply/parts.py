@@ -135,9 +135,9 @@ def fold_part(
     Changes up to the position of the table are skipped; the result is None if all changes are skipped.
 
     `Part.refusal` says why only `apply_changes` can apply the changes: they contain a truncate, a schema
-    change or an update that moves a row to another key, they do not match the rows, or the relation has no
-    key. An error while a chunk is merged is not raised, but is a refusal too: it occurs again in
-    `apply_changes`.
+    change or an update that moves a row to another key, they do not match the rows, the key changes, or no
+    column or each column of the relation belongs to its key. An error while a chunk is merged is not raised,
+    but is a refusal too: it occurs again in `apply_changes`.
 
     Args:
         changes: The changes of the part, sorted by `sequence`.
@@ -159,17 +159,32 @@ def fold_part(
                 table = version.open()
                 layout, files, keys = read_layout(table, version.place), PendingFiles(table), chunk.keys
             if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
-                raise PartsError("not applicable in parts: the changes contain a truncate or ALTER TABLE")
+                raise PartsError(
+                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
+                    "they contain a truncate or ALTER TABLE"
+                )
             if not 0 < len(chunk.keys) < len(chunk.columns) or chunk.keys != keys:
-                raise PartsError("not applicable in parts: the relation has no key, or its key has changed")
+                raise PartsError(
+                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
+                    "no column or each column of the relation belongs to its key, or the key has changed"
+                )
             if chunk.columns != layout.columns or changed_properties(table, files, layout, chunk)[0]:
-                raise PartsError("not applicable in parts: the columns or properties of the table change")
+                raise PartsError(
+                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
+                    "they change columns or properties of the table"
+                )
             writer = ChunkWriter(files, layout, chunk)
             if writer.moves_keys:
-                raise PartsError("not applicable in parts: an update moves a row to another key")
+                raise PartsError(
+                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
+                    "an update moves a row to another key"
+                )
             files.change(*writer.fold())
             if writer.unmatched:
-                raise PartsError("not applicable in parts: changes do not match the rows of the table")
+                raise PartsError(
+                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
+                    "some do not match the rows of the table"
+                )
         except Exception as error:
             if files is not None:
                 files.discard()
@@ -201,7 +216,10 @@ def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> lis
     if refusals:
         raise PartsError(refusals[0])
     if len({(part.namespace, part.name, part.keys) for part in parts}) > 1:
-        raise PartsError("not applicable in parts: two parts have different names or keys of the relation")
+        raise PartsError(
+            f"relation with OID {oid}: only `apply_changes` can apply the changes: "
+            "two parts have different names or keys of the relation"
+        )
     table, removed = version.open(), _removed_rows(parts)
     files = [*DataFiles(table), *(file for part in parts for file in part.added)]
     rewritten = rewritten_files(table, files, removed)
@@ -253,6 +271,12 @@ def commit_parts(
     rewritten: Sequence[Rewritten],
 ) -> TableResult:
     """Commit all parts of a relation's changes at once.
+
+    Args:
+        version: The Delta table.
+        parts: All parts of the changes, as `fold_part` returned them.
+        rewrites: What `plan_rewrites` returned for these parts.
+        rewritten: The results of `rewrite_files` for all `rewrites`, in any order.
 
     Raises:
         PartsError: A rewrite has failed.

@@ -1,4 +1,4 @@
-"""Changes of a micro-batch, grouped by relation and sorted, in memory or in a temporary file."""
+"""Changes of a micro-batch by relation, sorted by commit LSN and position, in memory or a temporary file."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ class _Part(NamedTuple):
 
 
 class SortedChanges:
-    """Changes of a micro-batch; a context manager whose exit removes the temporary file.
+    """Collects the changes of a micro-batch; yields those of a relation sorted by commit LSN, then position.
+
+    A context manager. Its exit removes the temporary file, if there is one.
 
     Attributes:
         counts: Number of changes of each relation, by OID.
 
     Args:
         memory: Maximum size of changes to hold in memory, in bytes. If there are more, they are written to
-            a temporary file in `tempfile.gettempdir()`. If the changes of a relation were not appended in
-            order, sorting them needs 40 bytes more for each change.
+            a temporary file in `tempfile.gettempdir()`. If the changes of a relation were appended in
+            another order, sorting them needs 40 bytes more for each change.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:

@@ -32,7 +32,7 @@ _MAX_BYTES: Final = (1 << 31) - 1
 
 
 class Integers(msgspec.Struct, frozen=True):
-    """A column with one integer for each message of a batch, encoded as the same part (field) of each."""
+    """A column with one integer for each message of a batch: the content of one field of every message."""
 
     values: npt.NDArray[np.int64]
     """One integer per message, which fits into `size` bytes; unsigned integers of 2**63 and more are negative
@@ -42,14 +42,14 @@ class Integers(msgspec.Struct, frozen=True):
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """A column with one bytes value for each message of a batch, encoded as the same part of each."""
+    """A column with one bytes value for each message of a batch: one part, such as a field, of every one."""
 
     array: pa.BinaryArray
     """One binary value per message, without NULL."""
 
 
 class CellValues(msgspec.Struct, frozen=True):
-    """A column with one cell for each message of a batch, encoded as the same part of each."""
+    """A column with one cell for each message of a batch: the cell at the same place of every message."""
 
     array: pa.Array
     """One string or binary value per message; NULL for a NULL cell."""

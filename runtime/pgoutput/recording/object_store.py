@@ -232,8 +232,9 @@ class ObjectStore:
         url = parse_store_url(place)
         if url is None or not url.bucket:
             raise RecordingError(
-                "expected the URL of an object store: s3://BUCKET/PATH, gs://BUCKET/PATH or "
-                "az://CONTAINER/PATH. Give credentials and settings in environment variables"
+                f"expected the URL of an object store, found {url or 'another path or URI'}: give "
+                "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH. Give credentials and settings in "
+                "environment variables"
             )
         self._url = url
         options: dict[str, Any] = {}
@@ -394,7 +395,10 @@ class ObjectStore:
         changed = obstore.exceptions.PreconditionError, obstore.exceptions.AlreadyExistsError
         with suppress(*changed), self._request(*changed):
             return _version(obstore.put(self._store, name, content, mode=known))
-        raise Superseded(f"{self}/{name}: the object was replaced or removed since it was read")
+        raise Superseded(
+            f"{self}/{name}: the object was replaced or removed since it was read, by another writer, or by "
+            "this write if the store's reply was lost: read the object again"
+        )
 
     def _same(self, name: str, content: bytes | Path) -> Version | None:
         """Return the version of an object if its content equals `content`, otherwise None."""

@@ -122,8 +122,8 @@ class StoredSegment(io.RawIOBase):
                 data = self._file.read_at(count, self._begin + self._position)
                 break
             except OSError:
-                # A pack may have replaced the object: find and open it again. An open local file stays
-                # readable after its removal, so to open it again would not help.
+                # Raise the error of a local file: an open file stays readable after its removal, so opening
+                # it again would not help. An object may have been replaced by a pack: find and open it again.
                 if self._segment.is_local or attempt == _ATTEMPTS:
                     raise
                 self._file.close()

@@ -124,7 +124,7 @@ def prune(
 def _without(
     folder: Location, readers: Sequence[Reader], forgotten: Collection[str], *, dry_run: bool
 ) -> list[Reader]:
-    """Return the readers except `forgotten`, whose registrations are removed unless `dry_run` is true."""
+    """Remove the registrations of the readers `forgotten`, unless `dry_run`; return the other readers."""
     known = {reader.id for reader in readers}
     for id_ in forgotten:
         if id_ not in known:

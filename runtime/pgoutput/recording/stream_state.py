@@ -72,9 +72,8 @@ class StreamState:
         statements: Contents of the logical messages in the current segment that describe DDL statements.
         ends: Transaction ends in the current segment that its metadata must list.
         prepared: Transactions that are prepared now, by gid.
-        truncates: Maps the OID of an emptied table to the xid of the session's last transaction that
-            truncated the table at its end, without any change after that. Streamed and prepared transactions
-            do not count.
+        truncates: By OID of a table, the xid of the session's last transaction that ended with a Truncate of
+            the table. Only other Truncates may follow it. Streamed and prepared transactions do not count.
 
     Args:
         source: Source of the stream.
@@ -493,7 +492,7 @@ class StreamState:
             self._parts[transaction.begin] = TransactionPart(transaction.begin, transaction.xid, 0)
 
     def _count(self, transaction: OpenTransaction) -> None:
-        """Add the changes since the last call to the count in the transaction's `TransactionPart`.
+        """Add those changes of a transaction that are not counted yet to the count in its `TransactionPart`.
 
         Nothing is added while the transaction's changes are skipped.
         """

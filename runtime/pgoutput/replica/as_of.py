@@ -122,7 +122,11 @@ class TablesAsOf:
         self._changes.__exit__(*exception)
 
     def pending(self, oid: int) -> int:
-        """Return how many recorded changes with commit LSNs below the LSN a relation's Delta table lacks."""
+        """Return how many changes with commit LSNs below `lsn` are recorded but not yet in a Delta table.
+
+        Args:
+            oid: OID of the relation of the table.
+        """
         return self._changes.counts[oid] if oid in self._behind else 0
 
     def table(self, relation: Relation, folder: Path) -> TableAsOf:

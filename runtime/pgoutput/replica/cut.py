@@ -111,7 +111,7 @@ def _last_cut(tables: Sequence[_Table], lsn: int) -> int:
 
 
 def _states(tables: Sequence[_Table], lsn: int) -> list[State]:
-    """Return for each table, in the order of `tables`, the result of `_Table.state_before` for an LSN."""
+    """Return the last state of each table whose `after` is below an LSN, in the order of `tables`."""
     return [one.state_before(lsn) for one in tables]
 
 

@@ -75,7 +75,8 @@ def apply_in_process(batch: MicroBatch, watch: Watch) -> list[TableResult]:
 
     Args:
         batch: The micro-batch.
-        watch: Called with the progress, as described at `Watch`; an exception that it raises ends the call.
+        watch: Called with the number of changes that were handed to their tables so far, and the number of
+            all changes (0 while they are read). An exception of `watch` ends this call.
     """
     with SortedChanges() as changes:
         for task in batch.tasks:

@@ -73,7 +73,8 @@ class Positions:
 
     Attributes:
         errors: By relation OID, why changes cannot be applied to a table.
-        foreign: OIDs of relations whose rows another program has changed since the last commit.
+        foreign: OIDs of relations whose rows another program has changed since the table's last commit of
+            changes.
         gaps: OIDs of relations whose changes are skipped up to the next snapshot that replaces all rows.
 
     Args:
@@ -107,10 +108,11 @@ class Positions:
             self._continue(oid, known.tables.get(oid, _Table()))
 
     def _continue(self, oid: int, known: _Table) -> None:
-        """Set the fields of a table whose position was just read: `reached`, and a missing name.
+        """Complete a table whose position was just read: assign its field `reached`, and a missing name.
 
-        If the position has not changed, the table gets `reached` of `known`. Otherwise `reached` becomes the
-        new position. A table whose position is beyond the end of the recording gets an error.
+        If the position is still that of `known`, `reached` is copied from `known`. Otherwise `reached`
+        becomes the new position. A missing name is copied from `known`. A table whose position is beyond the
+        end of the recording gets an error.
 
         Args:
             oid: OID of the relation.

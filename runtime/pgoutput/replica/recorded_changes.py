@@ -1,4 +1,4 @@
-"""Changes of relations that a target lacks, from a recording."""
+"""Find and read the recorded changes that the tables of a target lack."""
 
 from __future__ import annotations
 

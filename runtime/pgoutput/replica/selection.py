@@ -213,7 +213,10 @@ class Selection:
         self._relations: Relations | None = None
 
     def first_segments(self, last: int) -> dict[int, int] | None:
-        """Return the first segment of each selected relation, by OID; None if all relations are selected.
+        """Return the number of the first segment of each selected relation, by OID; None for all relations.
+
+        The first segment is the first that has a schema version of the relation. The result is None if the
+        target follows all relations.
 
         Args:
             last: Number of the last segment to look for relations in.

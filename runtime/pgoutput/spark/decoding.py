@@ -167,7 +167,10 @@ def _make_expressions(column: str | Column, order_by: Order) -> tuple[Column, Co
 def _check_types(schema: StructType, *, is_streaming: bool) -> None:
     order, data = schema
     if not isinstance(data.dataType, BinaryType):
-        raise TypeError(f"expected messages in a column of type binary, found {data.dataType.simpleString()}")
+        raise TypeError(
+            "the argument `column`: expected messages in a column of type binary, found "
+            f"{data.dataType.simpleString()}"
+        )
     for field in _leaf_fields(order):
         type_, where = field.dataType, " of a streaming DataFrame" if is_streaming else ""
         if not isinstance(type_, _SORTED) or (is_streaming and isinstance(type_, DecimalType)):

@@ -256,9 +256,9 @@ def _read_partition(
 
     Args:
         batch: The micro-batch.
-        groups: For each Spark partition, the tasks of `plan_changes` whose segments it reads.
+        groups: By number of a Spark partition, the tasks that it has to execute. Each task names a segment.
         parts: For relations that are divided, the number of parts, by OID.
-        rows: Rows whose column `id` has the number of the Spark partition to read.
+        rows: Rows whose column `id` has the number of a Spark partition, which is read here.
     """
     for task in chain.from_iterable(groups[number.as_py()] for row in rows for number in row["id"]):
         with SegmentReader(task.place) as segment:

@@ -75,8 +75,8 @@ def write_partition(
                 f"partition {partition} of the DataFrame has too many rows: use more partitions, for example "
                 "with repartition()"
             )
-        # `Recording.check` reports segments whose end LSN is not the start LSN of the next segment. So the
-        # last transaction ends at the start LSN of the next segment.
+        # The last transaction of a segment ends at the start LSN of the next segment, because
+        # `Recording.check` reports a segment with any other end LSN.
         end_lsn = end if after is None else commit_lsn + _STEP
         xid = _FIRST_XID + number % _XIDS
         begin = build("begin", table.proto_version, lsn=commit_lsn, time=plan.time, xid=xid)

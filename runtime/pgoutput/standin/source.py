@@ -158,8 +158,8 @@ class GeneratedSource:
         del arguments["publication_names"]
         sent = 0
         while True:
-            # Read the end before the stream is generated. If the stream grows meanwhile, the inner `while`
-            # ends at once, and the stream is generated again.
+            # Read the end before the stream is generated. If the stream grows meanwhile, `self.end_lsn` then
+            # differs from `end_lsn`, and the stream is generated again at once.
             end_lsn = self.end_lsn
             count = 0
             for envelope in self._factory.stream(after_lsn=after_lsn, **arguments):

@@ -109,7 +109,7 @@ class TransactionTracker(Generic[T]):
         """Update the state with the next message; return what the message did.
 
         Raises:
-            StreamError: A server would not send the message at this point. The state is unchanged.
+            StreamError: A server would not send the message after the previous ones. The state is unchanged.
             TypeError: The argument is not a message of the output plugin.
         """
         try:
@@ -171,8 +171,8 @@ class TransactionTracker(Generic[T]):
         if subxid == xid:
             return TransactionEvent("rolled_back", message, self._end_streamed(message))
         if xid not in self.streamed:
-            # PostgreSQL 18.0 to 18.4 send this message for a rolled-back subtransaction that was not streamed
-            # (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). It has no effect.
+            # PostgreSQL 18.0 to 18.4 send this Stream Abort for a rolled-back subtransaction that was not
+            # streamed (ReorderBufferCheckAndTruncateAbortedTXN; bug 19616). The message has no effect.
             return TransactionEvent("ignored", message, None)
         self._require_none_open(message)
         self.current = None
@@ -223,7 +223,7 @@ class TransactionTracker(Generic[T]):
     def _describe(self, message: Message) -> TransactionEvent[T]:
         return TransactionEvent("described", message, self.current)
 
-    # Close the open transaction, and refuse messages that a server would not send at this point
+    # Close the open transaction, and raise errors for messages that a server would not send
 
     def _close(self, message: Message) -> T:
         transaction, closer = self.current or self.require_open(message), ROLES[type(message)]

@@ -93,7 +93,8 @@ class Transactions:
         Non-transactional logical messages are ignored; handle them in the caller.
 
         Raises:
-            StreamError: A server would not send the message at this point. The message is not processed.
+            StreamError: A server would not send the message after the previous ones. The message is not
+                processed.
             TypeError: The argument is not a pgoutput message, for example an XLogData envelope.
         """
         if (fields := _CHANGES.get(type(message))) is not None:

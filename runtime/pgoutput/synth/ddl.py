@@ -71,7 +71,12 @@ def with_replica_identity(definition: TableDefinition, wanted: str | Sequence[st
 def with_publication(
     definition: TableDefinition, column_list: Sequence[str] | None, where: tuple[str, str, Any] | None
 ) -> TableDefinition:
-    """Return the definition with a column list and row filter (column, operator, value), each if not None.
+    """Return the table definition with another column list or row filter.
+
+    Args:
+        definition: The table definition.
+        column_list: Names of the published columns; None keeps the column list.
+        where: Row filter as (column, operator, value); None keeps the row filter.
 
     Raises:
         ScenarioError: A column or operator does not exist, or row filters do not support the column's type.
@@ -89,7 +94,9 @@ def with_publication(
         column = definition.column(name)
         value = to_text(constant, column.type)
         if value is None:
-            raise ScenarioError(f"{definition.full_name}: where: a row filter cannot compare with NULL")
+            raise ScenarioError(
+                f"{definition.full_name}: where: a row filter cannot compare with NULL; give another value"
+            )
         definition = msgspec.structs.replace(definition, where=RowFilter(column, operator, value))
     return definition
 

@@ -44,7 +44,7 @@ def published_rows(table: ScenarioTable, columns: Collection[str]) -> list[Table
 
     Args:
         table: A table that is not partitioned.
-        columns: Names of the columns to return; dropped columns are allowed.
+        columns: Names of the columns to return. They may be dropped columns: rows still store the values.
     """
     definition = table.committed_definition
     by_name = {column.name: column for column in (*definition.dropped, *definition.columns)}

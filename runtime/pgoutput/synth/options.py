@@ -68,7 +68,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _slot_flags(proto_version: int) -> set[str | None]:
     """Return the names of options that servers read from the slot, because the protocol version lacks them.
 
-    The set may also contain None, for messages that the version lacks and that do not depend on an option.
+    The set may also contain None, which is no option's name and has no effect: some messages that the version
+    lacks do not depend on an option.
     """
     return {message.option for message in _protocols.VERSIONS[proto_version].foreign}
 

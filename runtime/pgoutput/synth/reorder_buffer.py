@@ -183,7 +183,10 @@ class ReorderBuffer:
         self._discard_changes(txn)
 
     def _process(self, txn: _Txn, streamed: bool) -> None:
-        """Pass a transaction's changes to the output plugin (ReorderBufferProcessTXN)."""
+        """Pass a transaction's changes to the output plugin (ReorderBufferProcessTXN).
+
+        `streamed` is true if the changes are sent in a stream block.
+        """
         for change in txn.changes:
             if isinstance(change, Invalidation):
                 self._plugin.invalidate(change.oids)

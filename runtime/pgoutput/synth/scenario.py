@@ -230,11 +230,19 @@ class Scenario:
         return Transaction(self._database, None, replicated)
 
     def commit_prepared(self, gid: str) -> None:
-        """Commit a prepared transaction (COMMIT PREPARED); ScenarioError if the gid is unknown."""
+        """Commit a prepared transaction (COMMIT PREPARED).
+
+        Raises:
+            ScenarioError: No transaction is prepared with this gid.
+        """
         self._finish_prepared(gid, "commit_prepared")
 
     def rollback_prepared(self, gid: str) -> None:
-        """Roll back a prepared transaction (ROLLBACK PREPARED); ScenarioError if the gid is unknown."""
+        """Roll back a prepared transaction (ROLLBACK PREPARED).
+
+        Raises:
+            ScenarioError: No transaction is prepared with this gid.
+        """
         self._finish_prepared(gid, "rollback_prepared")
 
     def _finish_prepared(self, gid: str, kind: str) -> None:

@@ -76,7 +76,10 @@ class RowFilter(msgspec.Struct, frozen=True):
                 f"where: operator must be one of {', '.join(_OPERATORS)}, not {self.operator!r}"
             )
         if catalog.FORMS[self.column.type.base_oid].name not in _COMPARABLE:
-            raise ScenarioError(f"where: column {self.column.name} must be of type {', '.join(_COMPARABLE)}")
+            raise ScenarioError(
+                f"where: column {self.column.name} must be of type {', '.join(_COMPARABLE)}, "
+                f"not {catalog.FORMS[self.column.type.base_oid].name}"
+            )
 
     def matches(self, cells: Cells) -> bool:
         """Return whether a row passes the filter; NULL does not pass (pgoutput_row_filter_exec_expr)."""

@@ -34,7 +34,7 @@ class Row(msgspec.Struct, eq=False):
         return self.versions[-1 if self.writer is transaction else 0]
 
     def has_key(self, key: Key, values: Cells) -> bool:
-        """Return whether any version of the row has `values` in the columns `key`."""
+        """Return whether any version of the row has `values` in the columns `key`, in this order."""
         return any(
             cells is not None and key_values(cells, key) == values for cells in reversed(self.versions)
         )
@@ -125,7 +125,10 @@ class ScenarioTable:
                     rows.append(row)
 
     def find_rows(self, key: Key, values: Cells) -> list[Row]:
-        """Return the rows of which any version, committed or not, has `values` in the columns `key`."""
+        """Return the rows of which any version, committed or not, has `values` in the columns `key`.
+
+        The items of `key` and `values` are in the same order.
+        """
         rows = self._key_index(key).get(values, [])
         rows[:] = [row for row in rows if row.has_key(key, values)]
         return list(rows)

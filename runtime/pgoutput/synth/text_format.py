@@ -131,7 +131,11 @@ bool precedes int, and datetime precedes date."""
 
 
 def _limited_numeric(text: str, type_: ColumnType) -> str:
-    """Return numeric text rounded to the column's scale; ValueError if it is too large (apply_typmod)."""
+    """Return numeric text rounded to the column's scale (apply_typmod).
+
+    Raises:
+        ValueError: The number is infinite or has too many digits for the column's precision.
+    """
     limits = numeric_precision(type_.base_modifier)
     if limits is None or text == "NaN":
         return text
@@ -145,7 +149,11 @@ def _limited_numeric(text: str, type_: ColumnType) -> str:
 
 
 def _limited_text(text: str, type_: ColumnType) -> str:
-    """Return text of a varchar or char type, padded if the type is char; ValueError if it is too long."""
+    """Return text of a varchar or char type, padded if the type is char.
+
+    Raises:
+        ValueError: The text is longer than the type allows.
+    """
     length = string_length(type_.base_modifier)
     if 0 <= length < len(text):
         raise ValueError(f"{text!r} is longer than {length} characters")

@@ -52,8 +52,9 @@ class Database(msgspec.Struct, frozen=True, eq=False):
 
         Args:
             name: The name.
-            locked: Tables that the current transaction has locked. Of any other table, the committed name is
-                in use too: the open transaction that has renamed the table may be rolled back.
+            locked: Tables that the current transaction has locked. Of these, only the current name is in use.
+                Of each other table, the name at the last commit is in use too: if an open transaction has
+                renamed the table, this transaction may be rolled back.
 
         Raises:
             ScenarioError: A table has the name.
@@ -102,7 +103,10 @@ class TransactionScope(ABC):
         return self._assign_xid()
 
     def _assign_xid(self) -> int:
-        """Return the xid. If there is none yet, assign the parent's, then this one (AssignTransactionId)."""
+        """Return the xid. If there is none yet, assign it (AssignTransactionId).
+
+        A parent without an xid gets its xid first.
+        """
         if not self._assigned_xid:
             if self._parent is not None:
                 self._parent._assign_xid()
@@ -208,8 +212,8 @@ class TransactionScope(ABC):
         leaves = [leaf for table in tables for leaf in table.leaves()]
         named = dict.fromkeys(one for table in tables for one in (table, *table.leaves()))
         self._access.lock(*leaves, exclusive=True)
-        # A second TRUNCATE in the same transaction only rebuilds indexes, so it invalidates only tables that
-        # have one (heap_truncate_one_rel).
+        # A second TRUNCATE of a table in the same transaction only rebuilds the table's indexes, so it
+        # invalidates only a table with indexes (heap_truncate_one_rel).
         emptied = [leaf for leaf in leaves if leaf.truncated_in is not self or leaf.definition.unique_keys]
         if emptied:
             self._log(Invalidation, 200, oids=tuple(leaf.definition.oid for leaf in emptied))
@@ -345,7 +349,7 @@ class TransactionScope(ABC):
         self._access.check_keys(leaf, cells)
         return leaf, cells
 
-    # WAL records
+    # Changes of rows, and the WAL records that the changes write
 
     def _insert(self, leaf: ScenarioTable, cells: Cells) -> None:
         self._undo.append(self._access.write_row(leaf, None, cells))
@@ -453,7 +457,11 @@ class Transaction(TransactionScope):
 
 
 def logical_message(flags: int, prefix: str, content: bytes | str) -> LogicalMessage:
-    """Return a logical message; ScenarioError if its texts are not UTF-8 or its prefix has a zero byte."""
+    """Return a logical message with the LSN 0.
+
+    Raises:
+        ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
+    """
     if "\0" in prefix or not is_utf8(prefix) or (isinstance(content, str) and not is_utf8(content)):
         raise ScenarioError(
             "a logical message needs UTF-8 text, and a UTF-8 prefix without zero bytes; its prefix is "

@@ -50,7 +50,7 @@ def commit_metadata(position: Position, changes: ChangeRange | None) -> dict[str
 
     Args:
         position: The position after the commit.
-        changes: The changes that the commit applies; None to leave the position where it is.
+        changes: The changes that the commit applies; None if it applies none, and the position is unchanged.
     """
     metadata = dict(zip(KEYS, map(str, position), strict=True))
     if changes is not None:

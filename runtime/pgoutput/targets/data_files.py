@@ -16,9 +16,10 @@ from pgoutput.recording import Location, ObjectStore, StoreUnavailable, sync_pat
 
 
 class NewFile:
-    """A file that is being written. In an object store, it is stored by one request when it is complete.
+    """A file that is being written. In an object store, one request stores the file when it is complete.
 
-    A multipart upload takes more requests, and a killed process leaves parts in the store, which cost money.
+    Multipart uploads are not used: they take more requests, and if the process is killed, the parts stay in
+    the store and cost money.
 
     Args:
         folder: The folder that the path is relative to.

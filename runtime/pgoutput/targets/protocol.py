@@ -47,7 +47,7 @@ NOTHING: Final = Position(-1, -1, -1)
 
 
 class ChangeRange(NamedTuple):
-    """The range of the changes that a commit applies: its first and its last change."""
+    """The range of the changes that a commit applies, from the first change to the last."""
 
     first_lsn: int
     """Commit LSN of the first change."""
@@ -213,8 +213,8 @@ class Table(Protocol):
     def set_deletes_rows(self, enabled: bool) -> None:
         """Set whether later commits may delete single rows of data files; see `deletes_rows`.
 
-        If not, the next commit of changes replaces each data file that has deleted rows by a new one without
-        these rows.
+        If `enabled` is false, the next commit of changes replaces each data file that has deleted rows by a
+        new one without these rows.
 
         Raises:
             ConflictError: As in `commit`.
@@ -255,11 +255,11 @@ class Table(Protocol):
         """
 
     def states(self, reached: int) -> Iterator[State]:
-        """Yield the states (rows between two commits) that are still in the log of the table, newest first.
+        """Yield the states (rows between two commits of changes) still in the table's log, newest first.
 
         Args:
-            reached: `State.until` of the newest state. The table has all changes with commit LSNs lower than
-                this LSN.
+            reached: LSN below which the table has all changes, by their commit LSNs. The newest state gets it
+                as `State.until`.
         """
 
     def copy(self, folder: Path) -> None:
@@ -270,10 +270,10 @@ class Table(Protocol):
         """
 
     def remove_unused(self) -> int:
-        """Remove data files that were replaced a day ago, and files of that age that no commit has added.
+        """Remove data files that were replaced, or written and not added by a commit, at least a day ago.
 
-        A writer that is killed before its commit leaves such files. A longer retention time that a user has
-        set is respected.
+        A writer that is killed before its commit leaves files that no commit adds. A longer retention time
+        that a user has set is respected.
 
         Returns:
             Number of removed files.
@@ -299,7 +299,9 @@ class TableFormat(Protocol):
         """
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        """Create a table. If another process creates it at the same time, return the table of either process.
+        """Create a table, and return it.
+
+        If another process creates the table at the same time, one process creates it, and both return it.
 
         Raises:
             ReplicaError: The table cannot be created.
@@ -315,8 +317,8 @@ class TableFormat(Protocol):
     def move(self, place: Location, to: Location) -> None:
         """Move a table in the local filesystem; in an object store, copy it, and leave the old table.
 
-        The copy can be read only once its last file is copied. If the process is killed before, another call
-        completes the copy.
+        The copy can be read only once its last file is copied. If the process is killed before the copy is
+        complete, another call completes it.
 
         Raises:
             ReplicaError: The table cannot be read or written, or the new place exists and is local.

@@ -129,7 +129,7 @@ def _payloads(proto_version: int) -> st.SearchStrategy[list[Message]]:
     """Return a strategy of lists of messages that, like logical messages, carry a value and change no row.
 
     These are the messages with the role `payload` in the spec, except logical messages. The lists are empty
-    if the version has no such message.
+    if the protocol version has no such message.
     """
     made = strategies.VERSIONS[proto_version](False, "off")
     kinds = [kind.__name__ for kind in classes("payload") if kind is not LogicalMessage]

@@ -114,7 +114,7 @@ def _convert_scalars(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
 def _pattern(type_: pa.DataType) -> str | None:
     """Return the regular expression for texts that an Arrow type represents; None for any text."""
     if pa.types.is_decimal(type_):
-        # A cast of a decimal with too many digits would wrap around.
+        # Match only as many digits as the type has: a cast of a text with more digits would wrap around.
         whole, scale = type_.precision - type_.scale, type_.scale
         integer = rf"(0|[1-9][0-9]{{0,{whole - 1}}})" if whole else "0"
         return rf"-?{integer}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")

@@ -55,7 +55,7 @@ def format_jsonb(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value if value else abs(value), "f")
     if isinstance(value, str) and "\0" in value:
-        raise ValueError("jsonb cannot contain U+0000")
+        raise ValueError(f"jsonb cannot contain U+0000: {value[:20]!r}")
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -119,7 +119,7 @@ def parse_array_literal(text: str, delimiter: str = ",") -> ArrayLiteral:
     if bounds:
         pairs = [(int(lower), int(upper)) for lower, upper in _BOUND_PAIR.findall(bounds[1])]
         if [upper - lower + 1 for lower, upper in pairs] != sizes:
-            raise ValueError(f"the bounds {bounds[1]} do not match the numbers of elements")
+            raise ValueError(f"the bounds {bounds[1]} do not match the numbers of elements {sizes}")
         lower_bounds = [lower for lower, _ in pairs]
     return ArrayLiteral(elements, sizes, lower_bounds)
 
@@ -164,7 +164,7 @@ def _parse_elements(text: str, pos: int, delimiter: str) -> tuple[list[str | Non
 
 
 def _close_brace(counts: list[int], sizes: list[int]) -> bool:
-    """Close the innermost brace; return whether it has as many items as earlier braces at its depth.
+    """Close the innermost brace; return whether it has as many items as those closed at its depth before.
 
     Args:
         counts: Number of items that each open brace has so far. The last number is removed.
@@ -178,7 +178,12 @@ def _close_brace(counts: list[int], sizes: list[int]) -> bool:
 
 
 def _element_text(quoted: str | None, plain: str | None) -> str | None:
-    """Return the text of an element that is given as `quoted` (without quotes) or `plain`; None for NULL."""
+    """Return the text of an array element without quotes and escapes; None for NULL.
+
+    Args:
+        quoted: The text between the quotes of a quoted element, otherwise None or empty.
+        plain: The text of an element without quotes, otherwise None or empty.
+    """
     if plain and plain.upper() == "NULL":
         return None
     text = plain or quoted or ""

@@ -110,7 +110,7 @@ def _load_array(text: str, loader: _Loader, delimiter: str) -> list[Any]:
 
 def _load_bytea(text: str) -> bytes:
     if not text.startswith("\\x"):
-        raise ValueError("expected bytea in hex format, such as \\x00ff")
+        raise ValueError(f"expected bytea in hex format, such as \\x00ff, found {text[:20]!r}")
     return bytes.fromhex(text[2:])
 
 

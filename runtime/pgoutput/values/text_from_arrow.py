@@ -53,7 +53,8 @@ def from_arrow(array: pa.Array, type_oid: int, type_modifier: int = -1) -> pa.St
             digits of a numeric. Without a modifier, the scale of the Arrow type sets that number.
 
     Raises:
-        ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character.
+        ValueError: The PostgreSQL type cannot represent a value, or a text contains a zero character
+            (U+0000).
     """
     builtin = catalog.BY_ARRAY_OID.get(type_oid) or catalog.BY_OID.get(type_oid)
     name = "" if builtin is None else builtin.name
@@ -95,7 +96,7 @@ def _format(array: pa.Array, delimiter: str) -> pa.StringArray:
 
 def _format_string(array: pa.StringArray, delimiter: str) -> pa.StringArray:
     if pc.any(pc.match_substring(array, "\0")).as_py():
-        raise ValueError("text contains a zero character, which PostgreSQL does not store")
+        raise ValueError("text contains a zero character (U+0000), which PostgreSQL does not store")
     return array
 
 

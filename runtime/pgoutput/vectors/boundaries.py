@@ -122,8 +122,8 @@ def _lists(field: Field) -> Iterator[Choice]:
 def _tuples(field: Field) -> Iterator[Choice]:
     """Yield (name, tuple) for a field that is a tuple: one tuple for each boundary value of a cell.
 
-    New tuples with many cells and without cells follow. The first cell of a tuple is always text, as the
-    value of a key column.
+    If the field is a new tuple, a tuple with many cells and a tuple without cells follow. The first cell of a
+    tuple is always text, as the value of a key column.
     """
     yield "text", ("1", "ab")
     for cell in field.cells:

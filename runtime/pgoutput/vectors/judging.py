@@ -61,7 +61,7 @@ def _compare_answer(vector: Vector, answer: Answer, level: Level) -> None:
                 f"the decoder refused a legal message: {answer.error.get('text', 'no reason given')}"
             )
         if answer.messages is None:
-            raise Mismatch("the answer has neither messages nor error nor skip")
+            raise Mismatch("the answer has none of the keys `messages`, `error` and `skip`")
     elif answer.error is None:
         raise Mismatch(f"the decoder accepted an illegal message: {vector.fault.text}")
     if answer.messages is not None or exact:

@@ -160,8 +160,8 @@ def _messages(layout: Message, context: Context, *, every: bool) -> Iterator[tup
     Args:
         layout: The layout of the messages.
         context: The context of the messages.
-        every: Whether to yield a message for each boundary value of each field. Otherwise, the messages after
-            the usual one are one for each tuple that the usual message lacks.
+        every: Whether to yield a message for each boundary value of each field. Otherwise, after the usual
+            message, yield only one message for each tuple that the usual message lacks.
     """
     kind = _protocols.CLASSES[layout.name]
     fields = [f for f in layout.fields if applies(f, context.in_stream, context.streaming)]

@@ -24,7 +24,7 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
             f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
             "format, which pgoutput does not convert to the server's text"
         )
-    # Only since PostgreSQL 12, the text of a float is its shortest exact text (extra_float_digits).
+    # Before PostgreSQL 12, the server rounds a float in its text (extra_float_digits is 0 by default).
     if server_version < 120_000 and (
         names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
     ):

@@ -104,7 +104,9 @@ def find_differences(
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:
-    """Yield the buckets that differ, in groups of at most `_GROUP_ROWS` rows or one bucket.
+    """Yield the buckets that differ, in groups.
+
+    A group has at most `_GROUP_ROWS` rows, unless it is a single larger bucket.
 
     A bucket is the rows of a key range whose hashes end with the same bits (`BUCKETS`). Bucket b of key range
     r is yielded as the number `r * BUCKETS + b`.

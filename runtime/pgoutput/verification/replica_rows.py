@@ -63,7 +63,7 @@ class ReplicaRows:
         self._table, self._ranges, self._hash_texts, self._key = table, ranges, hash_texts, key
 
     def sums(self) -> list[Sums]:
-        """Return for each key range the number of rows, and the sum of their hashes, of each bucket.
+        """Return for each key range the row count and the hash sum of each of its buckets.
 
         A bucket consists of the rows of a key range whose hashes have the same lowest bits (`BUCKETS`).
         """

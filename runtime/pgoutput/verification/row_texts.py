@@ -93,7 +93,7 @@ def _rescued_values(maps: pa.MapArray) -> dict[str, dict[int, str | None]]:
 
 
 def _quote(texts: pa.StringArray) -> pa.StringArray:
-    """Return texts, in quotation marks if they are empty or have special characters."""
+    """Return the texts of values as fields of a record: in quotation marks if necessary (record_out)."""
     is_special = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.match_substring_regex(texts, _SPECIAL))
     if not pc.any(is_special).as_py():
         return texts

@@ -130,7 +130,7 @@ class SourceRows:
         return int(str(rows)), int(str(total)) % (1 << 64)
 
     def sums(self, number: int) -> Sums:
-        """Return the number of rows, and the sum of their hashes, of each bucket of a key range.
+        """Return the row count and the hash sum of each bucket of a key range.
 
         A bucket consists of the rows of a key range whose hashes have the same lowest bits (`BUCKETS`).
 

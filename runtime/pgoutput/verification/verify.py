@@ -97,7 +97,7 @@ class AwaitingRecording(Event, frozen=True, kw_only=True):
 
 
 class TableVerdict(msgspec.Struct, frozen=True):
-    """The result of comparing the Delta table of one relation with its source."""
+    """The result of comparing the Delta table of one relation with the relation in the source."""
 
     oid: int
     table: str
@@ -216,7 +216,11 @@ def _check_owner(target: Location, recording: Recording) -> Owner:
 
 
 def _check_server(dsn: str, recording: Recording) -> Source:
-    """Return the `Source` of the recording's last segment, after a check that `dsn` leads to this server."""
+    """Return the `Source` of the recording's last segment, if `dsn` leads to the same server and database.
+
+    Raises:
+        ReplicationError: `dsn` leads to another server or database.
+    """
     assert recording.last is not None
     source = recording.last.source
     with Connection(dsn, replication=True) as connection:
@@ -482,8 +486,8 @@ class _Comparison(msgspec.Struct):
     def _lock(self, connection: Connection, tables: Sequence[PublishedTable]) -> dict[int, str]:
         """Lock tables against ALTER TABLE. Return, by OID, an error for each table that must not be compared.
 
-        A table that was altered after the snapshot has an error. If one table cannot be locked, all tables
-        have the server's error.
+        A table that was altered after the snapshot has an error. If the server refuses to lock one table,
+        each of `tables` has the server's error.
         """
         oids = [one.relation.oid for one in tables]
         try:

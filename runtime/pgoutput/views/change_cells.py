@@ -80,28 +80,28 @@ class CellLists(NamedTuple):
 
     @property
     def emptied(self) -> CellLists:
-        """The same number of lists, but each list is empty, or NULL where it was NULL."""
+        """These lists without their cells: each list is empty, or NULL if it is NULL here."""
         return CellLists(np.zeros_like(self.offsets), self.missing, self.cells[:0], self.columns[:0])
 
 
 def new_first(changes: Changes) -> Numbers:
-    """Return the index, in the batch's cells, of the first cell of each change's new tuple; -1 without it."""
+    """Return for each change the index of its new tuple's first cell in the batch's cells; -1 without one."""
     return _first(changes, "new")
 
 
 def old_first(changes: Changes) -> Numbers:
-    """Return for each change the index, in the batch's cells, where its old or key tuple begins; else -1."""
+    """Return for each change the index of its old or key tuple's first cell in the batch's cells, else -1."""
     key = key_first(changes)
     return np.where(key >= 0, key, _first(changes, "old"))
 
 
 def key_first(changes: Changes) -> Numbers:
-    """Return the index, in the batch's cells, of the first cell of each change's key tuple; -1 without it."""
+    """Return for each change the index of its key tuple's first cell in the batch's cells; -1 without one."""
     return _first(changes, "key")
 
 
 def _first(changes: Changes, meaning: str) -> Numbers:
-    """Return the index, in the batch's cells, of the first cell of one tuple of each change; -1 without it.
+    """Return for each change the index of a tuple's first cell in the batch's cells; -1 without that tuple.
 
     Args:
         changes: The changes.

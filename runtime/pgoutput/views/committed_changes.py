@@ -154,7 +154,7 @@ def split_changes(index: MessageIndex, rows: Numbers) -> tuple[Numbers, Numbers]
 def _first_errors(
     committed: CommittedBatch, unknown: Numbers, unknown_oids: Numbers
 ) -> Iterator[tuple[int, DecodeError]]:
-    """Yield, for each kind of error, row and error of the first message with such an error.
+    """Yield (row, error) of the first message with an error of each kind.
 
     Args:
         committed: The changes.

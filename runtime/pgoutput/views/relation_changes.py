@@ -98,7 +98,7 @@ def altered_changes(
     Args:
         relation: The relation after the ALTER TABLE.
         values: `before`, `after` and `unchanged` of the row of the ALTER TABLE in the view `changes`.
-        columns: The columns of `COMMON`, as arrays with one row.
+        columns: The columns named in `COMMON` (`operation`, `commit_lsn` and others), as arrays with one row.
     """
     names = AlteredNames(
         dict(values["before"] or ()), dict(values["after"] or ()), frozenset(values["unchanged"])
@@ -230,7 +230,12 @@ def split_by_key(changes: RelationChanges, parts: int) -> Iterator[tuple[int, Re
 
 
 def grouped_rows(numbers: Numbers, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Group rows by their numbers; yield each number with its rows, in unchanged order."""
+    """Yield each number in `numbers`, with the rows that have the number, in unchanged order.
+
+    Args:
+        numbers: A number for each row.
+        rows: The rows.
+    """
     if len(numbers) and (numbers == numbers[0]).all():
         yield int(numbers[0]), rows
         return

@@ -157,7 +157,9 @@ class ChunkWriter:
         return found, merged
 
     def _look_up(self, keys: list[pa.StringArray], count: int) -> LookupResult:
-        """Look up the rows that changes may update or delete, with the columns that updates may copy.
+        """Look up the rows that changes may update or delete, with the columns that some change did not send.
+
+        With history, the rows have all columns.
 
         Args:
             keys: The keys to look up: for each key column the texts of its values.
@@ -175,7 +177,7 @@ class ChunkWriter:
         return look_up_rows(self._files, layout, self._key, keys, count, columns, unique=self._unique)
 
     def _refuse_partial_keys(self, found: LookupResult) -> None:
-        """Raise ReplicaError if a part of a found row's key is unknown: the row may be that of a change."""
+        """Raise ReplicaError if a found row's key is partly unknown: a change may be meant for this row."""
         if columns := found.unsent_key_columns():
             chunk = self._chunk
             names = ", ".join(self._key[at][1].name for at in columns)

@@ -126,7 +126,9 @@ def look_up_rows(
     *,
     unique: bool,
 ) -> LookupResult:
-    """Return the rows of a Delta table that have, or may have, a given key; with history, current versions.
+    """Return the rows of a Delta table that have, or may have, one of the given keys.
+
+    With history, only current row versions are returned.
 
     Args:
         files: The data files of the table.
@@ -181,7 +183,11 @@ def look_up_rows(
 def _typed_keys(
     layout: TableLayout, key: Sequence[tuple[str, Column]], keys: Sequence[pa.StringArray]
 ) -> list[_KeyColumn]:
-    """Convert keys, given as texts, to the types of a Delta table's columns."""
+    """Convert keys, given as texts, to the types of a Delta table's columns.
+
+    `key` has, for each key column, its name in the Delta table and the column of the relation. `keys` has the
+    texts of its values.
+    """
     typed = []
     for (name, column), texts in zip(key, keys, strict=True):
         type_ = layout.schema.field(name).type

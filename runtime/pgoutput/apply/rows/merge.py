@@ -132,7 +132,7 @@ def merge_changes(
 
 
 def _sorted_items(found: Numbers, effects: Effects, old: Numbers, new: Numbers) -> _Items:
-    """Return all beginnings and ends as items, sorted by key; items of a key are in the order of changes.
+    """Return all beginnings and ends of rows as items, sorted by key, and for each key in order of changes.
 
     The arguments are those of `merge_changes`: `found`, `old` and `new` have numbers of keys.
     """

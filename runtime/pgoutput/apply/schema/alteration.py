@@ -65,10 +65,11 @@ class TableAlteration:
         self.values: dict[str, str | None] = {name: value for name, value in values.items() if name in names}
 
     def compared(self, layout: TableLayout) -> list[Column]:
-        """Return the relation's old columns, for `altered_columns` to compare with the attribute `columns`.
+        """Return the columns that `altered_columns` is to compare with the attribute `columns`.
 
-        Renamed columns have their new names. Added columns whose values in existing rows are known are
-        included, because they are no reason why the table may differ.
+        These are the columns before the alteration, with two changes, so that only reasons why the table may
+        differ are found: renamed columns have their new names, and added columns whose values in existing
+        rows are known are included.
 
         Args:
             layout: Layout of the Delta table before the alteration.

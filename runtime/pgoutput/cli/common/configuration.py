@@ -129,7 +129,10 @@ class Reader:
     place: str
 
     def __call__(self) -> Any:
-        """Resolve the references now; return the resulting value."""
+        """Return the value, after reading the environment variables, files or programs that it refers to.
+
+        Each call reads them again.
+        """
         return _resolve(self.value, self.place)
 
 

@@ -91,9 +91,10 @@ class LagClock:
             self._step = 2 * (self._samples[-1][1] - self._samples[0][1]) / _MAX_SAMPLES
 
     def forget(self, position: int) -> None:
-        """Remove the samples up to an LSN or segment: the earlier ends of the log, with their times.
+        """Remove the samples up to an LSN or segment (`position`).
 
-        Later calls of `behind` must not have a lower `position`.
+        A sample is an earlier end of the log, with the time at which the log ended there. Later calls of
+        `behind` must not have a lower `position`.
         """
         del self._samples[: bisect_right(self._samples, (position, inf))]
         if not self._samples:

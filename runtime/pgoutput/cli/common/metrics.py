@@ -105,7 +105,7 @@ class Observed(Protocol):
     """A recorder or replica whose health is served."""
 
     def stuck(self) -> str:
-        """Return why the recorder or replica counts as stuck; an empty text if it does not."""
+        """Return why the recorder or replica seems to hang, for `/healthz`; an empty text if it does not."""
 
     def not_ready(self) -> str:
         """Return why the recorder or replica does not do its work; an empty text if it does."""

@@ -29,6 +29,9 @@ def hide_pandas() -> None:
 
 
 def show_pandas() -> None:
-    """Allow imports of pandas again. Call this before the first Arrow array: pyarrow tries only once."""
+    """Allow imports of pandas again. Must be called before pyarrow makes its first array.
+
+    pyarrow tries to import pandas with its first array, and does not try again.
+    """
     if _WITHOUT_PANDAS in sys.meta_path:
         sys.meta_path.remove(_WITHOUT_PANDAS)

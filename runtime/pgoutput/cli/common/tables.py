@@ -1,4 +1,4 @@
-"""Tables to print."""
+"""Make tables of text, which commands print in the terminal."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class RecorderMetrics:
                 metrics.set("pgoutput_recorder_received_messages_total", event.messages)
 
     def stuck(self) -> str:
-        """Return why the recorder counts as stuck; an empty text if it does not."""
+        """Return a text if the connected recorder has reported nothing for a minute; else an empty text."""
         silence = time.time() - self._last_event
         if self._is_connected and silence > _SILENCE_SECONDS:
             return f"the recorder is connected, and has reported nothing for {silence:.0f} seconds"

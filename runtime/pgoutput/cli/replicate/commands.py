@@ -255,7 +255,7 @@ def tables(
 
 
 def _check_iceberg(iceberg: str | None, partition: list[str] | None) -> None:
-    """Refuse partitions of Delta tables, and Iceberg tables if pyiceberg is not installed."""
+    """Raise an error for partitions of Delta tables, or for Iceberg tables if pyiceberg is not installed."""
     if iceberg is not None:
         require("iceberg", "pyiceberg", "sqlalchemy")
     elif partition:

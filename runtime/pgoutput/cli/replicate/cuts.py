@@ -25,7 +25,7 @@ def show(target: str, as_of: str | None, *, json: bool) -> None:
 
     Raises:
         typer.BadParameter: `as_of` is neither an LSN nor a time.
-        ReplicaError: As in `pgoutput.replica.versions_at`.
+        ReplicaError: The target cannot be read, or a table has no version as of the moment.
     """
     lsn, time = _parse_moment(as_of)
     cut = versions_at(target, lsn, time=time)

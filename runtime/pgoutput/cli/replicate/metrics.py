@@ -147,7 +147,7 @@ class ReplicaMetrics:
         metrics.set("pgoutput_replica_lag_seconds", lambda: self._clock.behind(applied_segment, time.time()))
 
     def stuck(self) -> str:
-        """Return why the query counts as stuck; an empty text if it does not."""
+        """Return a text if the query has reported nothing for ten minutes; else an empty text."""
         silence = time.time() - self._last_report
         return (
             f"the replica has reported nothing for {silence:.0f} seconds"

@@ -250,7 +250,8 @@ class Run:
         self.output.warn_incomplete(tables)
         if self._strict and tables:
             raise RecordingError(
-                f"{self._recording.location}: the recording lacks rows of the tables above. Leave out "
+                f"{self._recording.location}: the recording lacks rows of "
+                f"{bounded(', '.join(f'{one.namespace}.{one.name}' for one in tables))}. Leave out "
                 "--strict to replicate the other rows, or record anew with --snapshot"
             )
 
@@ -359,8 +360,8 @@ def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_quer
     Args:
         run: The recording and the target.
         stop: Ends the run when it is set.
-        start: Applies the changes. It is called with arguments of `pgoutput.replica.replicate`, which is the
-            default: `start_query` is this module's name for it.
+        start: Applies the changes; called with the arguments that `pgoutput.replica.replicate` takes. That
+            function is the default, imported as `start_query`.
     """
     with _segments_bar(run.output.console) as bar:
         task = bar.add_task("replicating", total=run.segments_recorded)

@@ -43,8 +43,8 @@ class Alterations:
     Attributes:
         reasons: Text that tells what was altered, by OID of each table whose rows were altered without being
             sent.
-        attached: The column names of each table that may have been a partition of another table for a time;
-            the table's own OID is not kept.
+        attached: For each table that may have been a partition for a time, the set of its column names. A
+            partitioned table with the same column names may have been its root.
         pending: List by OID of each table that may be incomplete. Each element has the values for one
             `PendingTable`: text of the reason, `descriptions` and `truncated_by`.
 
@@ -136,15 +136,16 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # A rewrite is reported if altered columns do not explain it: the table may have been UNLOGGED for a
-        # time, in which its changes were not sent. The server refuses SET UNLOGGED for a table that a
-        # publication names. Only a new column can hide the cause of its rewrite: a default that was dropped
-        # again. The server allows SET UNLOGGED for other tables and for partitions. A rewrite is explained
-        # there only if the columns are reported.
+        # Leave out the reason that the table was rewritten, if the rewrite is explained.
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
+        # If a publication names the table, the server refuses SET UNLOGGED: no changes were hidden. A rewrite
+        # that altered columns do not explain then matters only if there is a new column. Existing rows may
+        # have the values of its default, which was dropped again.
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
         else:
+            # Other tables and partitions may have been UNLOGGED for a time, in which their changes were not
+            # sent. The rewrite is left out only if altered columns explain it and are reported themselves.
             is_explained = explain_rewrite(old, new) and bool(columns)
         if is_explained:
             for reason in (REWRITTEN, SET_LOGGED):

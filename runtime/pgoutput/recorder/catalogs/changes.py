@@ -92,7 +92,8 @@ def compare_catalogs(
     for oid, text in lasting_reasons(after).items():
         if text != lasting.get(oid):
             reasons.setdefault(oid, "")
-    # An alteration may be later than `after.lsn`: a copy of rows as of that LSN may lack its effect.
+    # An alteration may be later than `after.lsn`, and a copy of rows as of `after.lsn` may lack its effect.
+    # Therefore incomplete and pending tables get a later LSN.
     pending = {oid: one for oid, one in alterations.pending.items() if oid not in reasons}
     lsn = wal_insert_end(connection) if reasons or pending else after.lsn
     return CatalogChanges(
@@ -132,10 +133,10 @@ def compare_catalogs(
 def _own_partitions(
     before: Catalog, after: Catalog, time: int, republished: Collection[int]
 ) -> tuple[GoneTable, ...]:
-    """Return the partitions that are published through their root now, but perhaps not for a time before.
+    """Return partitions of published roots that may have been published by themselves for a time.
 
-    Such a partition was attached, or the publication of its root was altered. The stream may have earlier
-    messages that name the partition itself.
+    That time is between the two readings. Such a partition was attached, or the publication of its root was
+    altered. The stream may have messages from that time, which name the partition itself.
 
     Args:
         before: The catalogs as read earlier.

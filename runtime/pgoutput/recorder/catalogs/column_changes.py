@@ -42,10 +42,10 @@ def altered_columns(
         are_described: Whether the stream describes the alterations. Replicas then rename columns, and give
             existing rows the constants of added columns: such columns are not in the result.
     """
-    # Only if the table has a new file, the default of an added column can have given values to existing rows:
-    # ALTER TABLE writes the values of a volatile default into a new file. A constant is kept in the catalogs
-    # until VACUUM FULL writes it into a new file. A partitioned table has neither a file nor such constants,
-    # so values are assumed.
+    # An added column can have values in existing rows that the catalogs do not show. This needs a new file:
+    # ALTER TABLE writes the values of a volatile default into a new file; VACUUM FULL writes a constant
+    # default, which the catalogs show until then (origin `missing`). A partitioned table has neither a file
+    # nor such a constant in the catalogs, so a new file is assumed.
     has_new_file = new.is_root or {one.file for one in new.storages.values()} != {
         one.file for one in old.storages.values()
     }
@@ -95,8 +95,9 @@ def _may_have_been_attached(old: CatalogTable, new: CatalogTable) -> bool:
 def may_be_set_back(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether a column may have had another name or type between two readings, and was set back.
 
-    True if the row of a kept column in pg_attribute was updated. Also true if several columns were added, and
-    some of them were dropped again: a dropped column may have had the name of one that is left.
+    True if the row of a kept column in pg_attribute was updated. Also true if several columns were added
+    between the readings, and some but not all of them were dropped again: a dropped column may have had the
+    name that another added column has now.
     """
     numbers = {one.number for one in new.columns.values()}
     added = set(range(old.greatest_number + 1, new.greatest_number + 1))

@@ -37,12 +37,12 @@ class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
 def harmless_descriptions(
     old: Mapping[int, tuple[str, int, int]], new: Mapping[int, tuple[str, int, int]], added: int
 ) -> tuple[Description, ...]:
-    """Return the harmless descriptions: columns that Relation messages can have if no column was set back.
+    """Return the harmless descriptions: columns of a Relation message that do not show a set-back.
 
-    A column was set back if it had another name or type for a time between two readings of the catalogs. The
-    columns of each reading are harmless. But a description lacks the attnums of its columns: other columns
-    with the same names and types look the same. Therefore the columns of a reading are left out if the table
-    may have had such other columns between the two readings.
+    A set-back: a column had another name or type for a time between two readings of the catalogs. The
+    columns of each reading are harmless, with one exception. A description has no attnums, so other columns
+    with the same names and types have the same description. If the table may have had such other columns
+    between the two readings, the columns of the reading are left out.
 
     Args:
         old: Published columns of the earlier reading, by number (`Catalog.sent_columns`).

@@ -394,7 +394,8 @@ def is_empty(connection: Connection, oid: int) -> bool:
     """
     if _has_row(connection, _WRITERS.format(oid=oid)) is not False:
         return False
-    # Check for rows after the locks: this query then sees the rows of writers that have just ended.
+    # Look for rows only after pg_locks shows no writer: the query then sees the rows of writers that have
+    # just ended.
     place = _quoted_name(connection, oid)
     return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
 

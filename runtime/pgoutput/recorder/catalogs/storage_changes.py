@@ -28,8 +28,8 @@ def altered_storages(
 ) -> dict[str, list[str]]:
     """Return the names of the partitions whose rows changed without being sent, by reason.
 
-    The name "" means the table itself, if it is not partitioned. These reasons are for a table or partition
-    that has a new file (relfilenode):
+    The name "" means the table itself, if it is not partitioned. A reason is a text, such as `attached`. If a
+    table or partition has a new file (relfilenode), the reason is one of these:
 
     - `SET_LOGGED`: ALTER TABLE has rewritten it for certain.
     - `REWRITTEN`: ALTER TABLE may have rewritten it.

@@ -183,7 +183,9 @@ class CatalogWatch:
         self.slot = find_slot(connection, self._slot)
         check_publication_oids(self._before, catalog)
         if catalog.ddl_events and not self._before.ddl_events:
-            raise DdlEventsInstalled("the event trigger was installed: the stream must send its messages")
+            raise DdlEventsInstalled(
+                "the event trigger was installed: the recorder has to connect again to receive its messages"
+            )
         changes = compare_catalogs(self._before, catalog, connection)
         catalog = with_undescribed(self._before, catalog)
         existing = frozenset(existing_relations(connection, asked))

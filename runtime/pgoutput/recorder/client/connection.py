@@ -442,8 +442,9 @@ def parse_dsn(dsn: str) -> dict[str, str | int | None]:
     """
     with suppress(psycopg.ProgrammingError, UnicodeError):  # the text of the error may have a password
         values = conninfo_to_dict(dsn)
-        # Only a DSN with a valid port, and without @ in the host, is returned. In a URI, a : / or @ that is
-        # not encoded ends the password early. Its rest becomes a port or host, which errors of libpq quote.
+        # Refuse an invalid port, and a host with @. In a URI, a : / or @ that is not percent-encoded ends the
+        # password early, and the rest of the password becomes the port or host. Errors of libpq would quote
+        # it.
         if _PORTS.fullmatch(str(values.get("port", ""))) and "@" not in str(values.get("host", ""))[1:]:
             return values
     raise ValueError(

@@ -43,7 +43,10 @@ def identify(connection: Connection) -> Server:
     """
     major_version = connection.server_version // 10_000
     if major_version < 10:
-        raise ReplicationError("the server is older than PostgreSQL 10, which was the first to have pgoutput")
+        raise ReplicationError(
+            f"the server is PostgreSQL {major_version}, but pgoutput needs PostgreSQL 10 or later: upgrade "
+            "the server"
+        )
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
     if shown_text(database) != database:
         raise ReplicationError(

@@ -122,7 +122,8 @@ class SessionRemarks:
         is_due = new or described or truncated & catalog.roots
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
-            # A later reading may show the same columns as the last one, and would not reveal the alteration.
+            # Record the tables as incomplete now. A later reading may show the same columns as the last one,
+            # and would not reveal the alteration.
             reason = f"altered after {format_lsn(catalog.lsn)}, and the catalogs could not be read"
             self._note_altered(new, reason)
         statements = [parse_statement(one) for one in described]
@@ -173,11 +174,12 @@ class SessionRemarks:
         return len(sent) + len(unsent) < len(pending)
 
     def note_later_alterations(self, copied: CopiedTables) -> None:
-        """Record as incomplete each table that was altered after its rows were copied, if DDL is described.
+        """Record as incomplete each table that was altered after its rows were copied.
 
-        DDL is described if the event trigger is installed. The recording then has the description of the
-        alteration before the copied rows, which still have the values from before the alteration. If only
-        rows with some keys of such a table were copied, they are discarded, and all rows are copied instead.
+        Does nothing unless the event trigger is installed. With the event trigger, the recording describes
+        the alteration before the copied rows, but these rows have the values from before the alteration. If
+        only rows with some keys of the table were copied, they are discarded, and all rows are copied
+        instead.
         """
         if not self._start.catalog.ddl_events:
             return
@@ -210,7 +212,7 @@ class SessionRemarks:
         )
 
     def _note_decided(self, found: Collection[PendingTable]) -> None:
-        """Record as incomplete the pending tables `found`, because the stream shows that they are."""
+        """Record the pending tables `found` as incomplete, as the stream shows that they are incomplete."""
         if found:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
@@ -304,7 +306,7 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
 
 
 def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs have the table of `relation` with the same columns, or as a partition."""
+    """Return whether the catalogs have `relation`: as a table with equal columns, or as a partition."""
     table = catalog.tables.get(relation.oid)
     if table is None:
         return any(relation.oid in one.storages for one in catalog.tables.values())

@@ -226,7 +226,10 @@ class Session:
             # The reply shows that the server is alive, and how far it has read.
             self._acknowledge(reply_requested=True)
         if now - self._last_heard > self._silence_seconds:
-            raise ConnectionLost(f"the server has been silent for {self._silence_seconds:.0f} seconds")
+            raise ConnectionLost(
+                f"the server has been silent for {self._silence_seconds:.0f} seconds: the network or the "
+                "server hangs"
+            )
 
     def _handle(self, received: XLogDataBatch) -> None:
         """Write the messages in envelopes to the open segment, and answer keepalives."""

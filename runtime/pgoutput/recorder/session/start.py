@@ -197,7 +197,8 @@ class SessionStarter:
             return state
         fork = check_fork(state.timelines, timelines, self._folder.recorded_lsn(), str(self._folder.location))
         if fork is not None and state.acknowledged_lsn is not None and state.acknowledged_lsn > fork:
-            # The recording has no transaction after the fork: only LSNs of keepalives were acknowledged.
+            # Lower the acknowledged LSN to the fork. This loses nothing: after the fork, the recording has no
+            # transaction, and only LSNs of keepalives were acknowledged.
             state = msgspec.structs.replace(state, acknowledged_lsn=fork)
         return state
 

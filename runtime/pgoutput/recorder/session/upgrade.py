@@ -207,7 +207,7 @@ def _check_tables(before: Catalog, after: Catalog, *, place: str) -> None:
 
 
 def begins_with_slot(wal: bytes, page_bytes: int) -> bool:
-    """Return whether WAL begins with pg_upgrade's pg_resetwal, and then has no transaction and no restart.
+    """Return whether WAL begins with pg_resetwal's checkpoint, and then has no transaction and no shutdown.
 
     pg_upgrade creates the slots right after its last run of pg_resetwal, and then stops the server.
 
@@ -226,7 +226,7 @@ def begins_with_slot(wal: bytes, page_bytes: int) -> bool:
 
 
 def _record_heads(wal: bytes, page_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield xid, LSN of the preceding record, info and resource manager of each WAL record."""
+    """Yield four numbers for each WAL record: xid, preceding record's LSN, info, and resource manager."""
     pages = (wal[start : start + page_bytes] for start in range(0, len(wal), page_bytes))
     data = b"".join(page[_PAGE_HEADER_BYTES if n else _FILE_HEADER_BYTES :] for n, page in enumerate(pages))
     offset = 0

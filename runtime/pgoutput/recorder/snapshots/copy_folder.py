@@ -159,9 +159,9 @@ class CopyFolder:
             self._save()
 
     def publish(self) -> None:
-        """Keep the segments when this context manager ends, and remove the list of the copied ranges.
+        """Make the exit of this context manager keep the segments, and remove the list of copied ranges.
 
-        Called when all ranges are copied. The folder is then renamed, for readers of the recording.
+        Call it when all ranges are copied. `Folder.publish_snapshot` then renames the folder for readers.
         """
         self.tables = {}
 

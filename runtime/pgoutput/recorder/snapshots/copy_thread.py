@@ -98,7 +98,8 @@ class TableSnapshots:
         self._requested |= new.keys()
         of_keys: dict[int, Keys] = {oid: keys for oid, keys in new.items() if keys is not None}
         of_tables: dict[int, Keys] = dict.fromkeys(new.keys() - of_keys.keys())
-        # Rows with given keys are copied quickly: they do not wait for copies of whole tables.
+        # Request the rows with given keys first: they are copied quickly, and so do not wait for copies of
+        # whole tables.
         for group in (of_keys, of_tables):
             if group:
                 self._requests.put(group)

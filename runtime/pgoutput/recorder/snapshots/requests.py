@@ -77,7 +77,7 @@ def is_requested(request_file: Location) -> bool:
     """Return whether a request is unfinished.
 
     Raises:
-        RecordingError: The recorder has given up the request. The request's file is removed.
+        RecordingError: The recorder has given up the request. This call has removed the request's file.
     """
     if (content := request_file.content()) is None:
         return False

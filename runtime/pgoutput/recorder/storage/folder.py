@@ -262,7 +262,7 @@ class Folder:
         self.saved_state = state
 
     def save_catalog(self, catalog: Catalog) -> None:
-        """Write the catalogs as last read to the disk, for comparison with the next reading of the catalogs.
+        """Save the catalogs on the disk; the next reading of the catalogs is compared with them.
 
         Raises:
             RecordingError: The folder was moved or removed.

@@ -64,7 +64,7 @@ class Packer:
 
     Args:
         directory: Folder of the recording. Files that are part of a pack are removed from it.
-        segment_seconds: Age in seconds at which a segment ends. Longer segments than `FILE_SECONDS` are not
+        segment_seconds: Age in seconds at which a segment ends. Segments of `FILE_SECONDS` or more are not
             packed.
         kept: Numbers of segments whose files are not removed when a pack contains the segments.
 
@@ -224,7 +224,7 @@ def _packed_at_once(segment_seconds: float) -> int:
 
 
 def _groups(files: Iterable[_File]) -> list[list[_File]]:
-    """Divide files into as few groups as possible that each fit into a pack; at least one group."""
+    """Divide successive files into the fewest groups that each fit into a pack; `[[]]` without files."""
     groups: list[list[_File]] = [[]]
     size = segments = 0
     for file in files:

@@ -4,11 +4,11 @@ The recorder writes segments to a local working folder, then puts them into the 
 folder is needed by another recorder: state, catalogs and segments are in the store.
 
 A recorder that has lost its lease can write one more segment at most, whatever the timing. A new recorder
-first writes the number of its lease into the state files; from then on the old recorder cannot replace them.
-The one segment can still arrive after that, because a recorder writes the state files after each segment.
-The new recorder then finds that its own next segment exists, and begins another session after it. Therefore
-the first segment of each session keeps its object, also when a pack contains the segment: if the object were
-removed, the segment of an old recorder could be created in its place.
+first writes the number of its lease into the state files. From then on the old recorder cannot replace the
+state files. A recorder writes them after each segment, so the old recorder fails there, but the segment
+before them may still arrive. The new recorder then finds that its own next segment exists, and begins another
+session after it. Therefore the first segment of each session keeps its object, also when a pack contains the
+segment: if the object were removed, the segment of an old recorder could be created in its place.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StoreDirectory(Directory):
         return size
 
     def open(self, name: str) -> BinaryIO:
-        """Read an object into memory.
+        """Read an object into memory; return it as an opened file.
 
         Raises:
             FileNotFoundError: The object does not exist.

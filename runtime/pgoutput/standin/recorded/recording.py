@@ -118,7 +118,10 @@ def _plugin_options(
         try:
             return name in options and parse_boolean(name, str(options[name]))
         except ServerError as error:
-            raise RecordingError(f"{path}: invalid stream option: {error}") from None
+            raise RecordingError(
+                f"{path}: a recorded stream option is invalid: {error}. Restore the recording or capture "
+                "file from a copy"
+            ) from None
 
     return PluginOptions(
         proto_version=proto_version,

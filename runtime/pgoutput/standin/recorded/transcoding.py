@@ -204,10 +204,10 @@ class _Transcoder:
             yield lsn, fitted(one, self._options.proto_version)
 
     def _is_reassembled(self, role: str) -> bool:
-        """Return whether to send a streamed or prepared transaction of which no change is sent.
+        """Return whether to send the first and last message of a transaction whose changes are not sent.
 
-        If so, the transaction is sent without changes: as Begin Prepare and Prepare if it ends with Stream
-        Prepare, otherwise as Begin and Commit.
+        The transaction was streamed or prepared. The two messages are Begin Prepare and Prepare if the
+        transaction ends with Stream Prepare, otherwise Begin and Commit.
 
         `role` is the role in the spec of the message that ends the transaction, such as `commit_streamed`.
         """

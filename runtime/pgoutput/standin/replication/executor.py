@@ -229,7 +229,13 @@ class ReplicationExecutor:
         return protocol.encode_message(b"c") + b"".join(ends)
 
     async def _stream(self, slot: Slot, given: OptionList, lsn: int) -> None:
-        """Stream from a slot until the client ends the stream."""
+        """Stream from a slot until the client ends the stream.
+
+        Args:
+            slot: The slot.
+            given: Plugin options as written in the command.
+            lsn: LSN in the command. The stream starts after the slot's acknowledged LSN if that is higher.
+        """
         server, backend = self._server, self._backend
         after_lsn = max(slot.confirmed_flush_lsn, lsn)
         begins_early = server.major_version < 11

@@ -82,7 +82,7 @@ class SourceReader:
 
     @property
     def ending(self) -> Incident | None:
-        """Incident with which the stream ends once all buffered data has been sent, or None."""
+        """Incident (fault at one message) that ends the stream after all buffered data is sent, or None."""
         return None if self._injector is None else self._injector.ending
 
     async def take(self) -> tuple[bytes, int] | None:

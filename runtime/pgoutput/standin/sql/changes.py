@@ -62,7 +62,11 @@ def read_changes(
     if is_variadic(arguments):
         values = [*values[:3], *(parse_array(values[3] or "{}") or [])]
     if len(values) < 3:
-        raise ServerError("42883", f"function {function} needs a slot, upto_lsn and upto_nchanges")
+        raise ServerError(
+            "42883",
+            f"function {function} needs a slot, upto_lsn and upto_nchanges, "
+            f"but the call has {len(arguments)} arguments",
+        )
     slot_name, upto_lsn, upto_count, *options = values
     if slot_name is None:
         raise ServerError("22004", "slot name must not be null")

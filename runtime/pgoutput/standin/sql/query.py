@@ -290,7 +290,7 @@ class Query:
         return type_oid
 
     def _type(self, node: Node, scope: Tables) -> int:
-        """Rewrite an expression for DuckDB after its operands were rewritten; return the OID of its type."""
+        """Rewrite an expression whose operands are already rewritten for DuckDB; return its type OID."""
         match node["class"]:
             case "COLUMN_REF":
                 return self._column(node, scope)
@@ -356,7 +356,7 @@ class Query:
         return type_oid
 
     def _target(self, node: Node) -> int:
-        """Rewrite the target type of a cast to DuckDB's type; return the OID of PostgreSQL's type."""
+        """Rewrite the target type of a cast for DuckDB, and return the OID of the type in PostgreSQL."""
         name = node["type_name"].lower()
         if name == "list":
             (element,) = node["children"]
@@ -590,7 +590,7 @@ def _constant(kind: str, text: str) -> Node:
 
 
 def _make_empty(node: Node, schema: str) -> Columns:
-    """Replace a user's table by a subquery without rows and known columns; return an empty sequence.
+    """Replace a user's table by a subquery without rows, and return an empty sequence of columns.
 
     The subquery fails if no table with this name in the schema `schema` is published.
     """

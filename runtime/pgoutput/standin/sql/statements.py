@@ -162,7 +162,7 @@ def _create_publication(executor: StatementExecutor, match: re.Match[str], _: Se
 
 
 def _copy(executor: StatementExecutor, match: re.Match[str], _: Sequence[SqlValue]) -> Result:
-    """Execute COPY … TO STDOUT, which returns no rows: published tables are empty before the stream."""
+    """Execute COPY … TO STDOUT. It returns no rows: all rows of a published table come in the stream."""
     executor.select(f"SELECT 1 FROM {match['table']}", (), execute=True)  # fails if there is no such table
     is_binary = "binary" in match["options"].lower()
     return Result("COPY 0", copied=_EMPTY_BINARY_COPY if is_binary else b"")

@@ -188,13 +188,18 @@ class Checker:
     def _handle_undecodable(
         self, data: bytes, error: DecodeError
     ) -> Violation | tuple[Message, Violation | None]:
-        """Return what to report for a message that cannot be decoded at this point of the stream.
+        """Return a violation for a message that the decoder rejects, or a pair of message and violation.
 
-        The message is decoded again as if a stream block were open when none is, or the reverse. If this
-        succeeds for a message that opens or closes a stream block, rolls back a subtransaction, or has an xid
-        only inside stream blocks, the result is the decoded message and its violation. The violation is None
-        if a rule reports it later, or if the message is tolerated (bug 19616). In all other cases, the result
-        is only a violation.
+        The message is decoded again: as inside a stream block if none is open, otherwise as outside. What is
+        returned depends on the decoded message:
+
+        - A message that opens or closes a stream block: the message and None, because a rule reports the
+          violation later.
+        - Stream Abort of a subtransaction: the message and None, because PostgreSQL 18.0 to 18.4 send such
+          messages (bug 19616).
+        - A message that has an xid only inside stream blocks: the message and a violation.
+        - A message that still cannot be decoded, or any other message: only a violation. This includes the
+          messages that open or close stream blocks, if the protocol version has no stream blocks.
         """
         state = self._state
         version = state.options.proto_version
@@ -236,7 +241,8 @@ class Checker:
         if outer is not None and path != "tag":
             protocol, raw, in_stream = _protocols.ENVELOPE, envelope.encode(outer), False
         else:
-            # The client's version may lack the message (Stream Abort): use the first version that has it.
+            # A Stream Abort is accepted even if the client's protocol version lacks it (bug 19616). If the
+            # version lacks the message, use the first version that has it.
             since = _protocols.ALL_VERSIONS.by_name[type(message).__name__].since
             protocol = _protocols.VERSIONS[max(self._state.options.proto_version, since)]
             raw, in_stream = data, self._decoder.in_stream

@@ -250,10 +250,11 @@ class CheckedStream:
     def _forget_replaced(self, role: str, message: Message) -> None:
         """Update `opener_missing` and `gid_by_xid` before the tracker receives `message`.
 
-        `opener_missing` becomes false if the message belongs to a streamed transaction that the tracker does
-        not know: this transaction may be the one whose Stream Start is missing. An exception is a first
-        Stream Start, whose transaction the tracker cannot know yet. A Prepare or Stream Prepare replaces the
-        prepared transaction with the same gid: the old entry in `gid_by_xid` is removed.
+        - `opener_missing` becomes false if the message, other than a first Stream Start, belongs to a
+          streamed transaction that the tracker does not know. The missing Stream Start may be the one of this
+          transaction.
+        - If the message is a Prepare or Stream Prepare with the gid of an earlier prepared transaction, the
+          entry of the earlier transaction is removed from `gid_by_xid`.
 
         Args:
             role: Role of the message in the spec, such as `open_block`.

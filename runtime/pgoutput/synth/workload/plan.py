@@ -112,8 +112,8 @@ class VariedMessages(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """A window of a workload: consecutive transactions that are generated together.
 
-    Arrays have an item for each transaction except varied ones. These have all kinds of messages, and are in
-    `varied`.
+    Each array has one item per transaction, without the varied transactions (those with all kinds of
+    messages), which are in `varied`.
     """
 
     number: int

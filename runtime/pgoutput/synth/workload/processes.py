@@ -44,7 +44,7 @@ transactions, instead of returning the memory to the system."""
 
 
 class PreparedWindow(msgspec.Struct, frozen=True):
-    """An encoded window of transactions: bytes to write, expected rows, and numbers of what it contains."""
+    """An encoded window: bytes to write, expected rows, and the numbers of transactions and messages."""
 
     content: bytes | pa.Buffer
     """Bytes to write to the output file; empty if everything is written."""

@@ -83,7 +83,7 @@ class _Remove(msgspec.Struct, rename="camel"):
 
 
 class _Action(msgspec.Struct):
-    """One action of a commit. Both fields are None if it neither adds nor removes a data file."""
+    """One action of a commit. Both fields are None if the action neither adds nor removes a data file."""
 
     add: AddFile | None = None
     remove: _Remove | None = None
@@ -173,10 +173,10 @@ def remove_file(file: DataFile, added: AddFile | None, *, changes_rows: bool, st
         added: The action that has added the file; None if the file has no deletion vector.
         changes_rows: Whether the commit changes the rows of the table.
         stays: Whether the commit adds the file again with another vector. If so, the action has no
-            `deletionTimestamp`, and checkpoints omit the action ("Checkpoints"). With a `deletionTimestamp`,
-            a checkpoint would contain every vector of the last two hours. Exception: if the present vector
-            is in a file of its own, the action has a `deletionTimestamp`, because VACUUM has to remove that
-            file.
+            `deletionTimestamp`, so that checkpoints omit the action (section "Checkpoints" of the Delta
+            protocol). Otherwise a checkpoint would contain every vector of the last two hours. Exception: if
+            the present vector is in a file of its own, the action has a `deletionTimestamp`, because VACUUM
+            has to remove that file.
     """
     vector = None if added is None else added.deletion_vector
     action = {

@@ -51,7 +51,8 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
     """Return the names of data files that were replaced over an hour ago; remove old commits from the log.
 
-    If a user has set another `delta.deletedFileRetentionDuration`, it is used instead of the hour.
+    If a user has set another `delta.deletedFileRetentionDuration`, this duration applies instead of the hour.
+    Old commits are those older than `delta.logRetentionDuration`.
 
     Args:
         table: The Delta table.
@@ -68,8 +69,8 @@ def old_files(table: DeltaTable, names: Container[str]) -> list[str]:
 def unused_files(table: DeltaTable, names: Container[str]) -> list[str]:
     """Return the names of files that were replaced over a day ago, or are over a day old and in no commit.
 
-    A writer that is killed before its commit leaves such files. If a user has set a longer
-    `delta.deletedFileRetentionDuration`, it is used instead of the day.
+    A writer that is killed before its commit leaves files that are in no commit. If a user has set a longer
+    `delta.deletedFileRetentionDuration`, this duration applies instead of the day.
 
     Args:
         table: The Delta table.
@@ -95,7 +96,8 @@ def _unneeded(table: DeltaTable, names: Container[str], hours: int | None, *, fu
         full: Whether to return also files that are in no commit.
     """
     found = table.vacuum(hours, enforce_retention_duration=False, full=full)
-    # `found` also has files that are gone already, and vectors' files, which delta-rs (1.6) takes for unused.
+    # Leave out files that are gone already, and files of vectors (`.bin`): delta-rs (1.6) takes these for
+    # unused even if the table uses them.
     return [name for name in found if name in names and not name.endswith(".bin")]
 
 

@@ -58,7 +58,7 @@ def read_position(place: Location, table: DeltaTable) -> Position:
     """Return the position of a Delta table.
 
     The position is read from the metadata of the last commit. If they contain no position, delta-rs searches
-    the log for the transaction identifiers, which takes several times as long.
+    the log for the transaction identifiers that also store the position. This takes several times as long.
     """
     for commit in read_commits(place, table.version(), table.version() - 1):
         if commit.position is not None:

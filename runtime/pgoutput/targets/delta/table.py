@@ -145,7 +145,7 @@ class _Table:
 
     @property
     def _table(self) -> DeltaTable:
-        """The table as read by delta-rs. After a commit of this object, the newest version is read first."""
+        """The table as read by delta-rs. If `self` has committed since, the newest version is read first."""
         if self._read.version() != self._version:
             self.refresh()
         return self._read
@@ -293,10 +293,9 @@ class _Table:
         self._files = {path: file for path, file in known.items() if path not in gone} | new
         self._added = {path: file for path, file in self._added.items() if path not in gone} | actions
         self._deleted = {path: rows for path, rows in self._deleted.items() if path not in gone} | marked
-        # VACUUM of delta-rs (1.6) deletes a removed file at once, although readers may use it, if one of the
-        # file's remove actions has no deletionTimestamp. A commit that replaces the deletion vector of a file
-        # can write such an action. The commit that removes the file then also writes a checkpoint, because
-        # checkpoints omit such actions.
+        # Write a checkpoint if a removed file has a deletion vector. An earlier commit, which replaced the
+        # vector, may have written a remove action of the file without deletionTimestamp. VACUUM of delta-rs
+        # (1.6) would then delete the file at once, although readers may use it. Checkpoints omit the action.
         has_vector = any(file.deleted for path, file in gone.items() if path not in new)
         self._clean(1 if has_vector else checkpoint_interval(properties))
         is_disabled = has_vectors and properties.get(_ENABLED) == "false"
@@ -309,11 +308,12 @@ class _Table:
         self._version += 1
 
     def _clean(self, checkpoints: int) -> None:
-        """Write a checkpoint and remove old files, each if a version since the last call requires it.
+        """Write a checkpoint if one is due, and remove old files if a removal is due.
 
-        Each version that is a multiple of `checkpoints` requires a checkpoint, and each multiple of `COMMITS`
-        a removal. Only `commit` calls this method, but the versions since the last call also include those of
-        other commits, such as commits of properties or of other programs.
+        A checkpoint is due if a version since the last call is a multiple of `checkpoints`. A removal is due
+        if a version since the last call is a multiple of `COMMITS`. Only `commit` calls this method, but the
+        versions since the last call also include those of other commits, such as commits of properties or of
+        other programs.
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
@@ -346,7 +346,12 @@ class _Table:
             )
 
     def _metadata(self, schema: pa.Schema | None = None, **properties: str) -> dict[str, Any]:
-        """Return the action `metaData` with new columns or properties of the table ("Change Metadata")."""
+        """Return the action `metaData` with new columns or properties of the table ("Change Metadata").
+
+        Args:
+            schema: The new columns; None keeps the columns.
+            properties: New values of properties, by name. All other properties are kept.
+        """
         known = self._table.metadata()
         columns = self._table.schema() if schema is None else Schema.from_arrow(_without_renames(schema))
         return {
@@ -374,7 +379,8 @@ class _Table:
             actions.append(_protocol(readers - {_VECTORS}, writers - {_VECTORS}))
         self._write_metadata(*actions)
         with self._errors():
-            # Readers without support for vectors begin at this checkpoint, and skip the commits with vectors.
+            # A reader without support for vectors begins at this checkpoint. It skips the earlier commits,
+            # which may have vectors.
             self._table.create_checkpoint()
 
     def _write_metadata(self, *actions: Mapping[str, Any]) -> None:

@@ -81,9 +81,9 @@ def to_iceberg(schema: pa.Schema, known: Schema | None = None, last_id: int = 0)
 
 
 def with_key(schema: Schema, key: Collection[int | str]) -> Schema:
-    """Return a schema with these identifier fields, given by field IDs or names; they become required.
+    """Return a schema with these identifier fields, given by field IDs or names; only they are required.
 
-    Iceberg allows no nested or floating-point identifier fields. If one is given, the schema gets none.
+    Iceberg allows no nested or floating-point identifier fields. If `key` has one, none of `key` is used.
     """
     found = [one for one in schema.fields if one.field_id in key or one.name in key]
     if any(not one.field_type.is_primitive or str(one.field_type) in ("float", "double") for one in found):
@@ -184,7 +184,7 @@ def _to_arrow_type(type_: types.IcebergType, *, ids: bool = False) -> pa.DataTyp
         case types.DecimalType():
             return pa.decimal128(type_.precision, type_.scale)
     if (simple := _ARROW.get(type_)) is None:
-        raise ReplicaError(f"another program has added a column of the unknown type {type_}: drop it")
+        raise ReplicaError(f"another program has added a column of the unknown type {type_}: drop the column")
     return simple
 
 

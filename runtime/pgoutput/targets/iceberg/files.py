@@ -23,7 +23,7 @@ _BOUNDED: Final = {"int", "long", "date"}
 
 
 def _from_bound(type_: Any, value: bytes) -> Any:
-    """Decode a least or greatest value; one of 4 bytes in a `long` column is from when the type was `int`."""
+    """Decode a least or greatest value. A `long` of 4 bytes was written when the column's type was `int`."""
     if str(type_) == "long" and len(value) == len(to_bytes(IntegerType(), 0)):
         type_ = IntegerType()
     number: Any = from_bytes(type_, value)

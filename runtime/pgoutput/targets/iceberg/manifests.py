@@ -115,7 +115,7 @@ def write_snapshot(
             continue
         output = io.new_output(f"{metadata.location}/metadata/{uuid4()}-m0.avro")
         partition = specs.get(spec) or unpartitioned(specs)
-        # A later schema may lack columns of the partition fields; then another schema is used.
+        # Use a schema with all columns of the partition fields: `schema` may lack columns that were dropped.
         schemas = (one for one in (schema, *metadata.schemas) if not lacks_columns(one, partition))
         with _WRITERS[content](partition, next(schemas), output, number, _COMPRESSION) as manifest:
             entries = _write_entries(manifest, files, number, sequence, changed, removed)

@@ -328,7 +328,7 @@ class _Table:
         schema: Schema | None,
         deleted: Mapping[str, Numbers],
     ) -> None:
-        """Commit: add files, remove the URIs `gone`, and delete the rows `deleted` of files, by path."""
+        """Commit: add files, remove files by URI (`gone`), delete rows of files by path (`deleted`)."""
         fields = {field.name: field for field in (schema or self._schema).fields}
         plain = (unpartitioned(self._table.specs()).spec_id,)
         new = [manifested_file(self._folder, file, fields, file.partition or plain) for file in added]
@@ -405,7 +405,7 @@ class _Table:
         """Return the schema for a commit that shall set `schema`; None if the current schema stays.
 
         The result has no identifier fields if a new file has NULL in one of them (a rescued value), or if
-        KEY in `properties` has other columns. KEY has no effect while the schema lacks one of its columns.
+        the property KEY names other columns. KEY has no effect if the schema lacks a column that KEY names.
         """
         new, key = schema or self._schema, _key(properties)
         with_nulls = {one for file in added for one, count in (file.null_value_counts or {}).items() if count}
@@ -479,7 +479,7 @@ class _Table:
             yield Commit(0, {}, "", lambda: False)
 
     def copy(self, folder: Path) -> None:
-        # `_replace` sets the position. KEY would give a sort order with other field IDs than `self._schema`.
+        # Omit the position, which `_replace` sets, and KEY: with it, `create` would make a wrong sort order.
         properties = {key: text for key, text in self.properties.items() if key not in (_POSITION, KEY)}
         copy = IcebergFormat().create(locate(folder), self.schema, properties)
         assert isinstance(copy, _Table)

@@ -78,9 +78,9 @@ def _first_stream_segment(place: Place) -> Fields | None:
 
 @field_fault("xid-unknown", "The xid is not that of a streamed transaction.")
 def _unknown_xid(place: Place) -> Fields | None:
-    """Return a new xid for Stream Start, Commit, Prepare or Abort: one without an open streamed transaction.
+    """Return the xid of no open streamed transaction, for Stream Start, Commit, Prepare or Abort.
 
-    Return None for other messages and for the first Stream Start of a transaction.
+    Return None for other messages, and for the first Stream Start of a transaction.
     """
     xid = next(xid for xid in range(_MAX_XID, 0, -1) if xid not in place.streamed)
     if has_role(place.message, "abort_streamed"):
@@ -102,10 +102,11 @@ def _xid_of_streamed(place: Place) -> Fields | None:
 
 @field_fault("xid-in-block", "The xid is not in the streamed transaction.")
 def _earlier_xid(place: Place) -> Fields | None:
-    """Return a new value for the xid of a message in a stream block, or for the subxid of Stream Abort.
+    """Return a wrong xid for a message in a stream block, or a wrong subxid for Stream Abort.
 
-    The new xid does not belong to the transaction. Return None for a message without such a field, and for
-    the Stream Abort of a whole transaction.
+    The wrong xid is the xid of the transaction minus 1 (no subtransaction has a lower xid than its
+    transaction), or plus 1 for a logical message. Return None for a message without such a field, and for the
+    Stream Abort of a whole transaction.
     """
     message = place.message
     if has_role(message, "abort_streamed"):

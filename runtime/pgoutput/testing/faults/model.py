@@ -149,7 +149,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 def fault(
     name: str, doc: str, *, certain: bool = True, unit: Literal["message", "bit"] = "message"
 ) -> Callable[[Callable[[Stream, int], Messages | None]], Fault]:
-    """Return a decorator that makes a `Fault` from its function `apply`. See `Fault` for the arguments."""
+    """Return a decorator that makes a `Fault` with these fields, and the decorated function as `apply`."""
     return lambda apply: Fault(name=name, doc=doc, apply=apply, certain=certain, unit=unit)
 
 

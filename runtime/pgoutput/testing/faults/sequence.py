@@ -106,7 +106,8 @@ def _swap_opener(stream: Stream, position: int) -> Messages | None:
     if not has_role(opener, *OPENERS):
         return None
     if has_role(opener, "open_block") and any(has_role(one, "payload") for one in behind):
-        # The stream may remain valid: outside of stream blocks, the message's xid may decode as valid flags.
+        # Swapped, the logical message would be outside of the stream block. The stream might remain valid,
+        # because the xid of the message may decode as valid flags.
         return None
     return stream.swapped(position)
 

@@ -40,7 +40,7 @@ def output_function(type_oid: int, depth: int = 0) -> OutputFunction:
 
     Args:
         type_oid: OID of the type.
-        depth: Number of arrays and records around the value, one inside the other. Only those whose type is
+        depth: How many arrays and records contain the value, one inside the other. Only those whose type is
             not built in are counted.
     """
     return _builtin_output(type_oid) or partial(_guess_text, depth=depth)
@@ -84,8 +84,9 @@ def _refuse(data: bytes) -> str:
 def _guess_text(data: bytes, depth: int) -> str:
     """Return the text of a value whose type is not built in; guess the form from the bytes.
 
-    Enums and many extension types are sent as text. An array or record starts with a 4-byte number, which
-    contains control characters. No value is both a valid array and a valid record.
+    Enums and many extension types are sent as text. An array or record starts with a small number of
+    4 bytes, whose zero bytes are control characters: bytes with control characters are not taken for text. No
+    value is both a valid array and a valid record.
 
     Raises:
         ValueError: The bytes are not text, an array or a record.

@@ -71,7 +71,10 @@ def vector_out(data: bytes, find_output: FindOutput, inner_oid: int) -> str:
     """Return a vector's text, `1 2 3` (int2vectorsend, int2vectorout; oidvectorsend, oidvectorout)."""
     _, dimensions, elements = _read_array(Reader(data), find_output, inner_oid)
     if len(dimensions) > 1 or None in elements:
-        raise ValueError("expected at most one dimension and no NULL in an int2vector or oidvector")
+        raise ValueError(
+            "expected at most one dimension and no NULL in an int2vector or oidvector, found "
+            f"{len(dimensions)} dimensions and {elements.count(None)} NULLs"
+        )
     return " ".join(map(str, elements))
 
 
@@ -197,7 +200,7 @@ def multirange_in(text: str, convert: InputFunction, inner: catalog.BuiltinType)
     """Return a multirange's binary form: the number of ranges, then the ranges (multirange_send)."""
     del inner  # the element type is not sent
     if not (text.startswith("{") and text.endswith("}")):
-        raise ValueError("expected a text such as {[1,5),[7,9)}")
+        raise ValueError(f"expected a text such as {{[1,5),[7,9)}}, found {text[:20]!r}")
     ranges: list[bytes] = []
     pos = 1
     while pos < len(text) - 1:

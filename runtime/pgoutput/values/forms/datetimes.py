@@ -122,7 +122,10 @@ def interval_out(data: bytes) -> str:
 
 def _require_in(value: int, valid: range) -> int:
     if value not in valid:
-        raise ValueError(f"the encoded number must be from {valid.start} to {valid.stop - 1}, not {value}")
+        raise ValueError(
+            f"date, time or time zone out of range: its binary form must be a number from {valid.start} to "
+            f"{valid.stop - 1}, not {value}"
+        )
     return value
 
 

@@ -32,7 +32,7 @@ def _format_network(data: bytes, cidr: bool) -> str:
             f"invalid address: family {family}, {bits} bits of netmask, size {size}, {len(address)} bytes"
         )
     if cidr and int.from_bytes(address) & (1 << 8 * size - bits) - 1:
-        raise ValueError("a cidr has bits to the right of the netmask")
+        raise ValueError(f"a cidr must have only zero bits to the right of its netmask of {bits} bits")
     text = _format_ipv4(address) if size == 4 else _format_ipv6(address)
     return text if bits == 8 * size and not cidr else f"{text}/{bits}"
 

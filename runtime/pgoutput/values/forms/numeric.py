@@ -60,7 +60,9 @@ def numeric_in(text: str) -> bytes:
         return _BINARY_SPECIAL[text]
     sign, whole, fraction = match_whole(_NUMBER_FORM, text, "-12.50, NaN or Infinity").groups(default="")
     if len(fraction) > _MAX_SCALE:
-        raise ValueError(f"a numeric has at most {_MAX_SCALE} digits after the decimal point")
+        raise ValueError(
+            f"a numeric has at most {_MAX_SCALE} digits after the decimal point, not {len(fraction)}"
+        )
     whole = whole.lstrip("0")
     before = -(-len(whole) // _DIGITS)
     after = -(-len(fraction) // _DIGITS)

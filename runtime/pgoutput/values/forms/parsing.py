@@ -118,5 +118,5 @@ def match_whole(pattern: re.Pattern[str], text: str, example: str) -> re.Match[s
     """
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(f"expected a text such as {example}")
+        raise ValueError(f"expected a text such as {example}, found {text[:20]!r}")
     return match

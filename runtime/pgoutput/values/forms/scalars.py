@@ -57,7 +57,7 @@ def text_in(text: str) -> bytes:
     """Return the binary form of text, which is the text's bytes (textin, textsend, and others)."""
     data = escaped_bytes(text)
     if 0 in data:
-        raise ValueError("text cannot contain a zero character")
+        raise ValueError("text cannot contain a zero character (U+0000)")
     return data
 
 
