@@ -123,8 +123,7 @@ def interval_out(data: bytes) -> str:
 def _require_in(value: int, valid: range) -> int:
     if value not in valid:
         raise ValueError(
-            f"date, time or time zone out of range: its binary form must be a number from {valid.start} to "
-            f"{valid.stop - 1}, not {value}"
+            f"out of range: its binary form must be from {valid.start} to {valid.stop - 1}, not {value}"
         )
     return value
 
