@@ -32,6 +32,7 @@ from pgoutput.targets import (
     NAME,
     NAMESPACE,
     NOTHING,
+    THREADS,
     Position,
     find_table,
     read_file,
@@ -45,9 +46,6 @@ _FILE: Final = "_reached.json"
 _FIRST_PAUSE: Final = 5.0
 _GREATEST_PAUSE: Final = 300.0
 """Longest pause, in seconds, before changes are applied to a failed table again. Pauses double."""
-
-THREADS: Final = 16
-"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
 
 
 class _Table(msgspec.Struct):
@@ -102,9 +100,10 @@ class Positions:
         self._told: set[int] = set()
         """OIDs of the relations whose error was reported, by `new_errors` or in a result."""
         with ThreadPoolExecutor(THREADS) as pool:
-            self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
-        for oid in oids:
-            self._continue(oid, known.tables.get(oid, _Table()))
+            before = [known.tables.get(oid, _Table()) for oid in oids]
+            self._tables = dict(zip(oids, pool.map(self._read_table, oids, before), strict=True))
+        for oid, table in zip(oids, before, strict=True):
+            self._continue(oid, table)
 
     def _continue(self, oid: int, known: _Table) -> None:
         """Set `reached` and a missing name of a table whose position was just read.
@@ -142,8 +141,7 @@ class Positions:
                 self._pauses.begin(oid)
         for oid in sorted(ended):
             del self.errors[oid]
-            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
-            self._continue(oid, known)
+            self._read_again(oid)
 
     def add(self, first_segments: Mapping[int, int]) -> None:
         """Add relations that have no table yet; their changes are read from their first segment on.
@@ -270,8 +268,7 @@ class Positions:
         for oid in self.gaps.difference(one.oid for one in results):
             # If Spark repeats a task whose first attempt has applied the snapshot, there is no result. Only
             # the table's new position shows that the table has the snapshot.
-            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
-            self._continue(oid, known)
+            self._read_again(oid)
         for one in results:
             if one.error:
                 if one.oid in self._failed:
@@ -325,12 +322,18 @@ class Positions:
                 self._failed.discard(oid)
                 self._pauses.forget(oid)
 
-    def _read_table(self, oid: int) -> _Table:
+    def _read_again(self, oid: int) -> None:
+        known = self._tables[oid]
+        self._tables[oid] = self._read_table(oid, known)
+        self._continue(oid, known)
+
+    def _read_table(self, oid: int, known: _Table) -> _Table:
+        """Read the position and the name of a table; if it cannot be read, return `known`."""
         try:
             table = find_table(self._target, oid)
         except ReplicaError as error:
             self.errors[oid] = str(error)
-            return _Table()
+            return known
         if table is None:
             return _Table()
         if table.foreign_change():
@@ -388,10 +391,21 @@ def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
     While a table still has the stored position, it has all changes with commit LSNs below the LSN. The result
     is empty if the file is missing, is damaged, or was copied from another target.
     """
+    known = _known_tables(target)
+    return {oid: (one.position, one.reached.commit_lsn) for oid, one in known.items()}
+
+
+def read_names(target: Location) -> dict[int, tuple[str, str]]:
+    """Return namespace and name of each table, as stored in a target's file `_reached.json`, by OID.
+
+    The result is empty in the cases of `read_reached`.
+    """
+    return {oid: (one.namespace, one.name) for oid, one in _known_tables(target).items()}
+
+
+def _known_tables(target: Location) -> dict[int, _Table]:
     known = _read(target / _FILE)
-    if known is None or known.target != _target_id(target):
-        return {}
-    return {oid: (one.position, one.reached.commit_lsn) for oid, one in known.tables.items()}
+    return {} if known is None or known.target != _target_id(target) else known.tables
 
 
 def _target_id(target: Location) -> str:
