@@ -132,16 +132,21 @@ class Positions:
     def retry(self) -> None:
         """Remove the errors of failed tables whose pause has ended, so that their changes are applied again.
 
-        The positions of these tables are read again. A new pause begins for these tables, and for failed
-        tables that have none.
+        The positions of these tables are read again. A new pause begins for those that cannot be read, and
+        for failed tables that have had none.
         """
         ended = self._pauses.ended() & self.errors.keys()
-        for oid in self.errors:
-            if oid in ended or oid not in self._pauses:
-                self._pauses.begin(oid)
         for oid in sorted(ended):
             del self.errors[oid]
             self._read_again(oid)
+        self._told -= ended & self.errors.keys()
+        for oid in self.errors:
+            if oid in ended or oid not in self._pauses:
+                self._pauses.begin(oid)
+
+    def pause(self, oid: int) -> float:
+        """Return the seconds until changes are applied to a failed table again; 0 for other tables."""
+        return self._pauses.remaining(oid) if oid in self.errors else 0.0
 
     def add(self, first_segments: Mapping[int, int]) -> None:
         """Add relations that have no table yet; their changes are read from their first segment on.
@@ -276,6 +281,7 @@ class Positions:
                 self.errors[one.oid] = one.error
                 self._failed.add(one.oid)
                 self._told.add(one.oid)
+                self._pauses.begin(one.oid)
                 record_failure(self._target, FailedTable(one.oid, one.namespace, one.name, one.error))
             else:
                 self.errors.pop(one.oid, None)

@@ -181,12 +181,13 @@ class Query:
         self._report = on_batch
         self._progress = on_progress
         self._engine = engine
+        self._follow = False
         self._listed = self._found = time.monotonic()
         """When the recording was listed last, and when a new segment was found last."""
 
     def run(self, *, follow: bool, latency: float = 0.0) -> None:
         """Apply micro-batches until there are no more segments, or with `follow` until stopped."""
-        due = 0.0
+        due, self._follow = 0.0, follow
         try:
             while not self._stop.is_set():
                 numbers, now = self._next_segments(), time.monotonic()
@@ -248,9 +249,18 @@ class Query:
             self._finish(positions.least_segment, marked)
 
     def _finish(self, segment: int, results: Sequence[TableResult]) -> None:
+        if self._follow:
+            results = [self._with_pause(one) if one.error else one for one in results]
         log_batch(segment, results)
         if self._report is not None:
             self._report(segment, results)
+
+    def _with_pause(self, result: TableResult) -> TableResult:
+        """Add to the error of a table when its changes are applied again."""
+        assert self._positions is not None
+        seconds = self._positions.pause(result.oid)
+        text = f"{result.error}; the next attempt is in {seconds:.0f} s"
+        return msgspec.structs.replace(result, error=text)
 
     def _apply_batch(self, numbers: Sequence[int]) -> list[str]:
         """Apply the changes of segments to the tables that lack them; return the failed tables' errors."""
