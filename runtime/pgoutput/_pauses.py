@@ -32,6 +32,11 @@ class Pauses:
         now = time.monotonic()
         return {oid for oid, (_, end) in self._pauses.items() if end <= now}
 
+    def remaining(self, oid: int) -> float:
+        """Return the seconds until the last pause of a table ends; 0 if it has ended or there was none."""
+        _, end = self._pauses.get(oid, (0.0, 0.0))
+        return max(0.0, end - time.monotonic())
+
     def forget(self, oid: int) -> None:
         """Forget the pauses of a table, after a successful attempt: its next pause has the length `first`."""
         self._pauses.pop(oid, None)

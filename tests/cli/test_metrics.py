@@ -205,10 +205,10 @@ def test_a_replica_with_a_failed_table_is_not_ready(run: Run, tmp_path: Path) ->
         values = command.wait(
             {
                 "pgoutput_replica_failed_tables": lambda value: value == 1,
-                "pgoutput_replica_lag_segments": lambda value: value > 0,
+                "pgoutput_replica_lag_segments": lambda value: value == 0,  # no change is missing
             }
         )
-        assert values[f"pgoutput_replica_table_errors_total[{table.namespace}.{table.name}]"] == 1
+        assert values[f"pgoutput_replica_table_errors_total[{table.namespace}.{table.name}]"] >= 1
         assert {one.partition("[")[0] for one in values} <= {one.name for one in REPLICA}
         assert command.get("/healthz") == (200, "ok\n")
         assert command.get("/readyz") == (503, "failed tables: 1\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,29 @@ def test_the_lag_of_a_failed_table_grows(lab: Lab, run: Run, tmp_path: Path) -> 
     printed = run(*words).out
     assert f"replica    {target}: 2 tables, 1 failed, segment " in printed
     assert f"           applied up to {table['commit_lsn']}, lag " in printed
+
+
+def test_a_table_that_cannot_be_read_is_named(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """Its position and name are those of the last run. No run has stored the error yet."""
+    target = tmp_path / "lake"
+    words = "status", "--recording", lab.folder, "--target", target
+    assert run("replicate", "--recording", lab.folder, "--target", target).code == 0
+    equal = run(*words)
+    (oid,) = replica_tables(target)
+    shutil.move(target / "_relations", tmp_path / "registry")
+    done = run(*words)
+    assert done.code == 1
+    assert f"failed     public.t: {target}/_relations/{oid}: the file is missing, " in done.out
+    shutil.move(tmp_path / "registry", target / "_relations")
+    for file in (target / "public.t" / "_delta_log").glob("*.json"):
+        file.write_text("{")
+    done = run(*words)
+    assert done.code == 1
+    assert f"failed     public.t: {target}/public.t: the Delta table cannot be read" in done.out
+    assert "lag 0 segments, 0 bytes of WAL, 0.0 s\n" in equal.out
+    assert "lag 0 segments, 0 bytes of WAL, 0.0 s\n" in done.out
+    (target / "_reached.json").unlink()
+    assert f"failed     OID {oid}: {target}/public.t: " in run(*words).out
 
 
 def test_without_a_server(lab: Lab, run: Run) -> None:

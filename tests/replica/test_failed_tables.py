@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -135,7 +136,9 @@ def test_a_query_that_follows_applies_the_changes_of_a_failed_table_again(
             pool.submit(follow)
             wait_until(lambda: {"a", "b"} <= {one.name for one in results})
             assert setup.rows(1) == [(0, "v"), (1, "x"), (2, "v")]
+            wait_until(lambda: len([one for one in results if one.error]) > 2)  # each attempt is reported
         wait_until(lambda: results[-1].name == "b" and not results[-1].error)
+    assert all(re.search(r"; the next attempt is in \d+ s$", one.error) for one in results if one.error)
     assert setup.rows(2) == [(0, "v"), (1, "x"), (2, "v")]
     assert replica_tables(setup.target)[2].error == ""
 

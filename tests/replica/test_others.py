@@ -9,14 +9,15 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from pgoutput.errors import PgoutputError, RecordingError
-from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables
+from pgoutput.errors import PgoutputError, RecordingError, ReplicaError
+from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables, versions_at
 from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import row_texts
@@ -188,6 +189,72 @@ def test_tables_are_equal_after_the_next_run(
     assert (target.different(), target.reports) == ([], [])
     target.follow()
     assert target.different() == []
+
+
+def test_a_lost_registry_is_restored(target: Target) -> None:
+    """The tables are not changed afterwards, and a copy of a table in the target is left alone."""
+    registry, cache = target.path / "_relations", target.path / "_reached.json"
+    entries, reached = {one.name: one.read_text() for one in registry.iterdir()}, cache.read_text()
+    copied_table(target)
+    shutil.rmtree(registry)
+    tables = replica_tables(target.path)
+    assert {one.name for one in tables.values()} == {"t", "u", "idle"}
+    assert all(f"{registry}/{oid}: the file is missing" in one.error for oid, one in tables.items())
+    with pytest.raises(ReplicaError, match=rf"{registry}/\d+: the file is missing, .*`pgoutput replicate`"):
+        versions_at(target.path)
+    target.lab.run("CREATE TABLE new (id int)", "INSERT INTO new VALUES (1)")
+    target.follow()
+    assert {one.name: one.read_text() for one in registry.iterdir() if one.name in entries} == entries
+    found, before = (json.loads(text)["tables"] for text in (cache.read_text(), reached))
+    assert [found[oid]["position"] for oid in before] == [one["position"] for one in before.values()]
+    assert (target.different(), target.named()) == ([], [])
+
+
+def removed(target: Target) -> None:
+    shutil.rmtree(target.path)
+
+
+def without_owner(target: Target) -> None:
+    (target.path / "_owner.json").unlink()
+
+
+def other_target(target: Target) -> None:
+    shutil.rmtree(target.path)
+    replicate(target.lab.folder, target.path)
+
+
+@pytest.mark.parametrize("change", [removed, without_owner, other_target])
+def test_a_run_ends_when_its_target_is_removed_or_replaced(
+    target: Target, change: Callable[[Target], None]
+) -> None:
+    stop, began = threading.Event(), threading.Event()
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(
+            replicate,
+            target.lab.folder,
+            target.path,
+            follow=True,
+            stop=stop,
+            on_progress=lambda progress: began.set(),
+        )
+        try:
+            began.wait()
+            change(target)
+            before = sorted(target.path.rglob("*"))
+            target.lab.run("INSERT INTO t VALUES (101, 'four')")
+            target.lab.record()
+            expected = r"_owner\.json: the file (is missing|has another ID), .* while this run wrote to it"
+            with pytest.raises(ReplicaError, match=expected):
+                run.result(60)
+        finally:
+            stop.set()
+    assert sorted(target.path.rglob("*")) == before
+    if change is without_owner:
+        with pytest.raises(ReplicaError, match=r"_owner\.json: the file is missing, .* Put the file back"):
+            target.follow()
+    else:
+        target.follow()
+        assert target.different() == []
 
 
 def appended(target: Target) -> None:

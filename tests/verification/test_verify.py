@@ -296,6 +296,14 @@ def test_changes_that_the_replica_has_not_applied_yet_are_counted(replica: Repli
     assert (verdict.is_equal, verdict.pending) == (True, 0)
 
 
+def test_tables_are_found_without_the_registry(replica: Replica) -> None:
+    tampered(replica)
+    shutil.rmtree(replica.target / "_relations")
+    (verdict,) = replica.verify()
+    assert (verdict.is_equal, verdict.pending) == (True, 0)
+    assert replica.verified_lsn("t") == verdict.lsn
+
+
 def test_an_older_copy_of_a_table_is_continued(replica: Replica) -> None:
     """The position of a table is in the table, so the copy lacks the changes after its own position."""
     table = Path(tampered(replica).table("t").place)

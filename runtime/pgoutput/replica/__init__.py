@@ -49,7 +49,6 @@ from pgoutput.replica.ownership import (
     use_iceberg,
 )
 from pgoutput.replica.positions import (
-    THREADS as THREADS,
     Positions as Positions,
 )
 from pgoutput.replica.remarks import (
@@ -69,7 +68,7 @@ from pgoutput.replica.selection import (
 )
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
 from pgoutput.replica.verified import store_verified as store_verified
-from pgoutput.targets import Position
+from pgoutput.targets import THREADS as THREADS, Position, restore_registry as restore_registry
 
 __all__ = [
     "Cut",

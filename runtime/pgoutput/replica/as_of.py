@@ -30,9 +30,18 @@ from pgoutput.errors import ReplicaError
 from pgoutput.messages import Relation
 from pgoutput.recording import Location, Recording, locate
 from pgoutput.replica.ownership import Owner
-from pgoutput.replica.positions import THREADS, Positions
+from pgoutput.replica.positions import Positions
 from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.targets import MAY_DIFFER, NOTHING, Position, Table, copy_format, find_table, register_table
+from pgoutput.targets import (
+    MAY_DIFFER,
+    NOTHING,
+    THREADS,
+    Position,
+    Table,
+    copy_format,
+    find_table,
+    register_table,
+)
 from pgoutput.views import ChangedRelation, Column
 from pgoutput.wire import shown_text
 

@@ -19,17 +19,21 @@ import msgspec
 from pgoutput.apply import Difference, decode_differences
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.positions import THREADS, read_reached
+from pgoutput.replica.ownership import read_owner
+from pgoutput.replica.positions import read_reached
 from pgoutput.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,
     NOTHING,
+    THREADS,
     Position,
     State,
     decode_dropped,
     find_table,
+    missing_entry,
     registered_oids,
+    unregistered_tables,
 )
 from pgoutput.wire import format_lsn
 
@@ -81,7 +85,9 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
         ReplicaError: The target cannot be read, or some table has no version as of the LSN. The error then
             names the last LSN before it for which all tables have a version.
     """
-    folder = locate(target)
+    folder, owner = locate(target), read_owner(target)
+    if owner is not None and (unregistered := unregistered_tables(folder, owner.recording)):
+        raise missing_entry(folder, min(unregistered))
     reached = read_reached(folder)
     oids = sorted(reached.keys() | registered_oids(folder))
     with ThreadPoolExecutor(THREADS) as pool:

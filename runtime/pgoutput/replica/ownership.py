@@ -116,7 +116,13 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
     folder = locate(target)
     owner = read_owner(target)
     if owner is None:
-        others = sorted(name for name in folder.names() if not name.startswith(("_", ".")))
+        names = folder.names()
+        others = sorted(name for name in names if not name.startswith(("_", ".")))
+        if others and "_relations" in names:
+            raise ReplicaError(
+                f"{folder / _OWNER_FILE}: the file is missing, but the folder has tables of a replica. "
+                "Put the file back, or replicate into a new target"
+            )
         if others:
             raise ReplicaError(
                 f"{folder}: expected a target or an empty folder, found the file or folder {others[0]}"
@@ -130,6 +136,22 @@ def check_owner(target: PathOrUri, output: str, recording: str) -> Owner | None:
             f"recording {recording}. Give the target's own recording, or begin anew with a new target"
         )
     return owner
+
+
+def check_unchanged(target: PathOrUri, owner: Owner) -> None:
+    """Check that a target still has the owner that it had when a run began.
+
+    Raises:
+        ReplicaError: The target was removed or replaced, or its file `_owner.json` cannot be read.
+    """
+    found = read_owner(target)
+    if found != owner:
+        state = "is missing" if found is None else "has another ID"
+        raise ReplicaError(
+            f"{locate(target) / _OWNER_FILE}: the file {state}, so the target was removed or replaced while "
+            "this run wrote to it. Put the target back, or run `pgoutput replicate` again to begin anew with "
+            "an empty target"
+        )
 
 
 def read_owner(target: PathOrUri) -> Owner | None:

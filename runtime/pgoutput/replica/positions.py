@@ -32,6 +32,7 @@ from pgoutput.targets import (
     NAME,
     NAMESPACE,
     NOTHING,
+    THREADS,
     Position,
     find_table,
     read_file,
@@ -45,9 +46,6 @@ _FILE: Final = "_reached.json"
 _FIRST_PAUSE: Final = 5.0
 _GREATEST_PAUSE: Final = 300.0
 """Longest pause, in seconds, before changes are applied to a failed table again. Pauses double."""
-
-THREADS: Final = 16
-"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
 
 
 class _Table(msgspec.Struct):
@@ -103,9 +101,10 @@ class Positions:
         self._told: set[int] = set()
         """OIDs of the relations whose error was reported, by `new_errors` or in a result."""
         with ThreadPoolExecutor(THREADS) as pool:
-            self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
-        for oid in oids:
-            self._continue(oid, known.tables.get(oid, _Table()))
+            before = [known.tables.get(oid, _Table()) for oid in oids]
+            self._tables = dict(zip(oids, pool.map(self._read_table, oids, before), strict=True))
+        for oid, table in zip(oids, before, strict=True):
+            self._continue(oid, table)
 
     def _continue(self, oid: int, known: _Table) -> None:
         """Complete a table whose position was just read: assign its field `reached`, and a missing name.
@@ -135,17 +134,21 @@ class Positions:
     def retry(self) -> None:
         """Remove the errors of failed tables whose pause has ended, so that their changes are applied again.
 
-        The positions of these tables are read again. A new pause begins for these tables, and for failed
-        tables without a pause.
+        The positions of these tables are read again. A new pause begins for those that cannot be read, and
+        for failed tables that have had none.
         """
         ended = self._pauses.ended() & self.errors.keys()
+        for oid in sorted(ended):
+            del self.errors[oid]
+            self._read_again(oid)
+        self._told -= ended & self.errors.keys()
         for oid in self.errors:
             if oid in ended or oid not in self._pauses:
                 self._pauses.begin(oid)
-        for oid in sorted(ended):
-            del self.errors[oid]
-            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
-            self._continue(oid, known)
+
+    def pause(self, oid: int) -> float:
+        """Return the seconds until changes are applied to a failed table again; 0 for other tables."""
+        return self._pauses.remaining(oid) if oid in self.errors else 0.0
 
     def add(self, first_segments: Mapping[int, int]) -> None:
         """Add relations that have no table yet; their changes are read from their first segment on.
@@ -276,8 +279,7 @@ class Positions:
             # If Spark repeats a task whose first attempt has applied the snapshot, the second attempt has
             # nothing to apply, and returns no result. Only the table's new position shows that the table has
             # the snapshot.
-            known, self._tables[oid] = self._tables[oid], self._read_table(oid)
-            self._continue(oid, known)
+            self._read_again(oid)
         for one in results:
             if one.error:
                 if one.oid in self._failed:
@@ -285,6 +287,7 @@ class Positions:
                 self.errors[one.oid] = one.error
                 self._failed.add(one.oid)
                 self._told.add(one.oid)
+                self._pauses.begin(one.oid)
                 record_failure(self._target, FailedTable(one.oid, one.namespace, one.name, one.error))
             else:
                 self.errors.pop(one.oid, None)
@@ -331,12 +334,18 @@ class Positions:
                 self._failed.discard(oid)
                 self._pauses.forget(oid)
 
-    def _read_table(self, oid: int) -> _Table:
+    def _read_again(self, oid: int) -> None:
+        known = self._tables[oid]
+        self._tables[oid] = self._read_table(oid, known)
+        self._continue(oid, known)
+
+    def _read_table(self, oid: int, known: _Table) -> _Table:
+        """Read the position and the name of a table; if it cannot be read, return `known`."""
         try:
             table = find_table(self._target, oid)
         except ReplicaError as error:
             self.errors[oid] = str(error)
-            return _Table()
+            return known
         if table is None:
             return _Table()
         if table.foreign_change():
@@ -398,10 +407,21 @@ def read_reached(target: Location) -> dict[int, tuple[Position, int]]:
     A table that still has this position has all changes with commit LSNs below this LSN. The result is empty
     if the file is missing, is damaged, or was copied from another target.
     """
+    known = _known_tables(target)
+    return {oid: (one.position, one.reached.commit_lsn) for oid, one in known.items()}
+
+
+def read_names(target: Location) -> dict[int, tuple[str, str]]:
+    """Return namespace and name of each table, as stored in a target's file `_reached.json`, by OID.
+
+    The result is empty in the cases of `read_reached`.
+    """
+    return {oid: (one.namespace, one.name) for oid, one in _known_tables(target).items()}
+
+
+def _known_tables(target: Location) -> dict[int, _Table]:
     known = _read(target / _FILE)
-    if known is None or known.target != _target_id(target):
-        return {}
-    return {oid: (one.position, one.reached.commit_lsn) for oid, one in known.tables.items()}
+    return {} if known is None or known.target != _target_id(target) else known.tables
 
 
 def _target_id(target: Location) -> str:

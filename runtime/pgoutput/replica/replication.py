@@ -22,11 +22,12 @@ from pgoutput.apply import TableResult, Updates
 from pgoutput.recording import Location, PathOrUri, Recording, locate
 from pgoutput.replica.applied import log_batch
 from pgoutput.replica.micro_batch import Engine, MicroBatch, apply_in_process
-from pgoutput.replica.ownership import check_owner, claim_target
+from pgoutput.replica.ownership import Owner, check_owner, check_unchanged, claim_target
 from pgoutput.replica.positions import Positions
 from pgoutput.replica.registration import Registration
 from pgoutput.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
 from pgoutput.replica.selection import Selection
+from pgoutput.targets import restore_registry
 from pgoutput.views import plan_changes
 
 SEGMENTS_PER_BATCH: Final = 128
@@ -126,8 +127,8 @@ def replicate(
 
     Raises:
         RecordingError: The recording cannot be read, or lacks segments that the target does not have yet.
-        ReplicaError: The target contains something other than a replica, belongs to another recording, or a
-            file of the target cannot be read or written.
+        ReplicaError: The target contains something other than a replica, belongs to another recording, or was
+            removed or replaced while the function ran, or a file of the target cannot be read or written.
     """
     query = Query(
         recording,
@@ -173,12 +174,14 @@ class Query:
         self._dropped: Dropped = dropped
         check_owner(target, self._output, self._recording.identity)
         self._positions: Positions | None = None
+        self._owner: Owner | None = None
         self._registration: Registration | None = None
         self._selection = Selection(self._recording, self._target)
         self._stop = stop or threading.Event()
         self._report = on_batch
         self._progress = on_progress
         self._engine = engine
+        self._follow = False
         self._listed = self._found = time.monotonic()
         """When the recording was listed last, and when a new segment was found last."""
 
@@ -189,7 +192,7 @@ class Query:
             follow: Whether to wait for new segments after the last segment.
             latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds.
         """
-        due = 0.0
+        due, self._follow = 0.0, follow
         try:
             while not self._stop.is_set():
                 numbers, now = self._next_segments(), time.monotonic()
@@ -223,6 +226,7 @@ class Query:
         if not recording.numbers:
             return ()
         if self._positions is None:
+            restore_registry(self._target, recording.identity)
             self._positions = Positions(recording, self._target)
         positions, last = self._positions, recording.numbers[-1]
         if (selected := self._selection.first_segments(last)) is not None:
@@ -243,24 +247,34 @@ class Query:
         """Claim the target, register in the recording, and mark tables that other programs have changed."""
         recording = self._recording
         recording.check_not_pruned(positions.least_segment + 1)
-        owner = claim_target(self._target.place, self._output, recording.identity)
-        self._registration = Registration(recording, self._target, owner)
+        self._owner = claim_target(self._target.place, self._output, recording.identity)
+        self._registration = Registration(recording, self._target, self._owner)
         self._register()
         if marked := list(mark_foreign_changes(self._target, sorted(positions.foreign))):
             self._finish(positions.least_segment, marked)
 
     def _finish(self, segment: int, results: Sequence[TableResult]) -> None:
+        if self._follow:
+            results = [self._with_pause(one) if one.error else one for one in results]
         log_batch(segment, results)
         if self._report is not None:
             self._report(segment, results)
+
+    def _with_pause(self, result: TableResult) -> TableResult:
+        """Add to the error of a table when its changes are applied again."""
+        assert self._positions is not None
+        seconds = self._positions.pause(result.oid)
+        text = f"{result.error}; the next attempt is in {seconds:.0f} s"
+        return msgspec.structs.replace(result, error=text)
 
     def _apply_batch(self, numbers: Sequence[int]) -> list[str]:
         """Apply the changes of segments to the tables that lack them; return the failed tables' errors."""
         recording, positions, last = self._recording, self._positions, numbers[-1]
         assert positions is not None
+        assert self._owner is not None
         before = [number for number in (numbers[0] - 1,) if number in recording.numbers]
         recording.check([*before, *numbers])
-        claim_target(self._target.place, self._output, recording.identity)  # refuses a damaged target
+        check_unchanged(self._target.place, self._owner)
         show = partial(self._show_progress, last)
         results = self._engine(self._micro_batch(numbers, positions), show)
         if removed := removed_relations(recording, numbers, self._dropped):

@@ -10,16 +10,20 @@ from pgoutput.apply import Difference, decode_differences
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, PathOrUri, Verified, locate
 from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
-from pgoutput.replica.positions import THREADS
+from pgoutput.replica.ownership import read_owner
+from pgoutput.replica.positions import read_names
 from pgoutput.replica.verified import VERIFIED, decode_verified
 from pgoutput.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,
     RECORDING,
+    THREADS,
     decode_dropped,
     find_table,
+    missing_entry,
     registered_oids,
+    unregistered_tables,
 )
 
 
@@ -31,7 +35,7 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     namespace: str
     """Namespace of the relation; empty for pg_catalog, as in Relation messages."""
     name: str
-    """Name of the relation."""
+    """Name of the relation; empty if the table cannot be read, and no run has stored the name."""
     place: str
     """Path or URI of the Delta table; empty if the table was not found, or failed before its creation."""
     recording: str
@@ -55,8 +59,11 @@ def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:
     Raises:
         ReplicaError: The target cannot be read.
     """
-    folder = locate(target)
+    folder, owner = locate(target), read_owner(target)
     failed = read_failed_tables(folder)
+    if owner is not None:
+        for oid in unregistered_tables(folder, owner.recording):
+            failed[oid] = FailedTable(oid, "", "", str(missing_entry(folder, oid)))
     oids = sorted(registered_oids(folder) | failed.keys())
     with ThreadPoolExecutor(THREADS) as pool:
         tables = [*pool.map(lambda oid: _read_table(folder, oid, failed.get(oid)), oids)]
@@ -91,6 +98,8 @@ def _read_table(target: Location, oid: int, failed: FailedTable | None) -> Repli
         error = error or str(failure)
     if not place and not error:
         return None  # a run was killed before it created the table
+    if not properties.get(NAME):
+        properties[NAMESPACE], properties[NAME] = read_names(target).get(oid, ("", ""))
     return ReplicaTable(
         oid,
         properties.get(NAMESPACE, ""),

@@ -43,6 +43,7 @@ from pgoutput.targets.registry import (
     NAME as NAME,
     NAMESPACE as NAMESPACE,
     RECORDING as RECORDING,
+    THREADS as THREADS,
     IcebergCatalog as IcebergCatalog,
     archive_table as archive_table,
     check_recording as check_recording,
@@ -52,6 +53,7 @@ from pgoutput.targets.registry import (
     decode_dropped as decode_dropped,
     find_table as find_table,
     folder_name as folder_name,
+    missing_entry as missing_entry,
     move_table as move_table,
     open_format as open_format,
     open_version as open_version,
@@ -59,7 +61,9 @@ from pgoutput.targets.registry import (
     register_table as register_table,
     registered_oids as registered_oids,
     remove_table as remove_table,
+    restore_registry as restore_registry,
     store_catalog as store_catalog,
+    unregistered_tables as unregistered_tables,
 )
 from pgoutput.targets.small_files import (
     create_file as create_file,

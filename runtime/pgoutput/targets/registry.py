@@ -4,14 +4,16 @@ A relation's table is created in a folder with the relation's name, and stays th
 renamed. The table's properties contain the relation's OID. If a folder has the table of another relation, the
 folder `NAME@OID` is used instead. The registry consists of one small file `_relations/OID` for each relation,
 which contains the folder's name. With the registry, the table of one relation is found without opening all
-tables. `find_table` restores a damaged file of the registry from the properties of the tables.
+tables. A damaged or missing registry is restored from the properties of the tables.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -40,6 +42,9 @@ MAY_DIFFER: Final = "pgoutput.may_differ"
 """Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
 DROPPED: Final = "pgoutput.dropped"
 """Key of a Delta table property; the value is a `GoneTable` as JSON: when the relation was dropped."""
+
+THREADS: Final = 16
+"""Number of tables that are opened concurrently: a remote filesystem can be slow to answer."""
 
 _FOLDER: Final = "_relations"
 
@@ -166,9 +171,10 @@ def find_table(target: Location, oid: int) -> Table | None:
             return table
     elif str(oid) not in (target / _FOLDER).names():
         return None
-    for name, table in _search_folders(target, oid):  # the registry is damaged, or the table moved
-        register_table(target, oid, name)
-        return table
+    for name, table in _open_tables(target, format_of(target).names(target)):
+        if _relation_oid(table) == oid:  # the registry is damaged, or the table moved
+            register_table(target, oid, name)
+            return table
     if registered:
         raise ReplicaError(
             f"{target / registered}: the table of the relation with OID {oid} is missing. "
@@ -225,6 +231,55 @@ def register_table(target: Location, oid: int, folder: str) -> None:
 def registered_oids(target: Location) -> set[int]:
     """Return the OIDs of the relations in the registry of a target."""
     return {int(name) for name in (target / _FOLDER).names() if name.isdecimal()}
+
+
+def unregistered_tables(target: Location, recording: str) -> dict[int, str]:
+    """Return the folders of a recording's tables that have no file in the registry, by relation OID.
+
+    Args:
+        target: The folder that holds the replica.
+        recording: UUID of the recording.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    oids, registered = registered_oids(target), set[str]()
+
+    def read(oid: int) -> None:
+        with suppress(ReplicaError):  # `find_table` raises it
+            registered.add(read_file(target / _FOLDER / str(oid)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        [*pool.map(read, oids)]
+    found: dict[int, str] = {}
+    for folder, table in _open_tables(target, {*format_of(target).names(target)} - registered):
+        oid, properties = _relation_oid(table), table.properties
+        if oid is None or oid in oids or properties.get(RECORDING) != recording:
+            continue
+        own = folder_name(properties.get(NAMESPACE, ""), properties.get(NAME, ""))
+        if oid not in found or folder == own:  # else it is a copy of the table
+            found[oid] = folder
+    return found
+
+
+def missing_entry(target: Location, oid: int) -> ReplicaError:
+    """Return an error for a table that has no file in the registry."""
+    return ReplicaError(
+        f"{target / _FOLDER / str(oid)}: the file is missing, but the target has the table of this relation. "
+        "To write the file again, run `pgoutput replicate`"
+    )
+
+
+def restore_registry(target: Location, recording: str) -> None:
+    """Write the missing files of the registry, from the properties of the tables.
+
+    The arguments are those of `unregistered_tables`.
+
+    Raises:
+        ReplicaError: The target cannot be read or written.
+    """
+    for oid, folder in unregistered_tables(target, recording).items():
+        register_table(target, oid, folder)
 
 
 def decode_dropped(table: Table) -> GoneTable | None:
@@ -313,15 +368,15 @@ def _relation_oid(table: Table) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _search_folders(target: Location, oid: int) -> Iterator[tuple[str, Table]]:
-    """Open the tables of a target; yield the folders and tables that belong to relation `oid`."""
-    for name in sorted(format_of(target).names(target)):
+def _open_tables(target: Location, folders: Iterable[str]) -> Iterator[tuple[str, Table]]:
+    """Open the tables in folders of a target; yield folders and tables, without damaged tables."""
+    for folder in sorted(folders):
         try:
-            table = format_of(target).open(target / name)
+            table = format_of(target).open(target / folder)
         except ReplicaError:
-            continue  # the damaged table may belong to another relation
-        if table is not None and _relation_oid(table) == oid:
-            yield name, table
+            continue  # the properties of a damaged table are unknown
+        if table is not None:
+            yield folder, table
 
 
 def folder_name(namespace: str, name: str) -> str:

@@ -53,6 +53,7 @@ from pgoutput.replica import (
     existing_tables,
     read_owner,
     replica_table,
+    restore_registry,
     selected_tables,
     store_verified,
 )
@@ -163,6 +164,7 @@ def verify_tables(
     """
     recorded, place = Recording(recording), locate(target)
     owner = _check_owner(place, recorded)
+    restore_registry(place, recorded.identity)
     with Workspace(place) as workspace:
         with Connection(dsn) as connection:
             pinned = connection.pinned_dsn

@@ -100,10 +100,7 @@ class Output:
         self._incomplete: set[tuple[int, str]] = set()
 
     def add(self, applied: TableResult) -> None:
-        """Add the changes applied to a table to `totals`; print why the table may differ or has failed.
-
-        The failure of each table is printed only once.
-        """
+        """Add the changes applied to a table to `totals`; print why the table may differ or has failed."""
         relation = f"{applied.namespace}.{applied.name}"
         for operation, changes in applied.changes.items():
             self.totals[relation, operation] += changes
@@ -113,7 +110,7 @@ class Output:
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
         if applied.dropped:
             self.warn(f"{relation} was dropped on the server: {applied.dropped}")
-        if applied.error and applied.oid not in self.failed:
+        if applied.error:
             self.failed.add(applied.oid)
             self.warn(f"{relation} failed, and its changes will be applied again: {applied.error}")
         if not applied.error and applied.oid in self.failed:
