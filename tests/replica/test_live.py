@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,38 @@ def test_a_table_whose_data_is_lost_is_continued_with_a_snapshot(lab: Lab, tmp_p
     assert [bool(one.error) for one in results] == [True, False]
     assert replica.table("t").error == ""
     replica.assert_equal()
+
+
+@pytest.mark.parametrize("fails_before", [False, True])
+def test_tables_that_cannot_be_opened_are_built_anew_from_a_snapshot(
+    fails_before: bool, lab: Lab, tmp_path: Path
+) -> None:
+    """A commit of the log, a checkpoint or the folder is lost; two runs fail before the snapshot, or none."""
+    names = ["gap", "checkpoint", "folder"]
+    for name in names:
+        lab.run(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)", f"INSERT INTO {name} VALUES (1, 'old')")
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target")
+    for number in range(12):
+        replica.follow()
+        lab.run(*(f"UPDATE {name} SET v = 'new {number}'" for name in names))
+        lab.record(snapshot=True)
+    gap, checkpoint, folder = (Path(replica.table(name).place) for name in names)
+    for file in sorted(gap.glob("_delta_log/*.json"))[-2:-1] or gap.glob("metadata/*.metadata.json"):
+        file.unlink()
+    for file in checkpoint.rglob("*.checkpoint.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    shutil.rmtree(folder)
+    for _ in range(2 if fails_before else 0):
+        replicate(lab.folder, replica.target)
+        assert replica.table("folder").error
+    request_snapshot(lab.folder, [f"public.{name}" for name in names])
+    lab.record(snapshot=True)
+    replicate(lab.folder, replica.target)
+    assert [replica.table(name).error for name in names] == [""] * 3
+    for name in names:
+        replica.assert_equal(name)
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -116,6 +116,11 @@ class Positions:
             oid: OID of the relation.
             known: The table before its position was read: from the file `_reached.json`, or from memory.
         """
+        if oid in self.errors:  # the table cannot be read
+            self._tables[oid] = known
+            if oid in self._failed:
+                self._replace_rows(oid)
+            return
         table, end = self._tables[oid], self._end(self._recording.numbers[-1])
         if known.position == table.position:
             table.reached = known.reached
