@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._text import one_line
+from pgoutput._text import bounded, one_line
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, ObjectStore, StoreUnavailable, sync_path
+
+_CAUSE_CHARACTERS: Final = 250
+"""Largest number of characters of a cause in an error; delta-rs adds backtraces and structures."""
+
+LOST: Final = (
+    "If files are lost or damaged, put them back, copy the rows of the table again (`pgoutput snapshot`; not "
+    "with --history), or build the table anew (`pgoutput replicate --reset-table`)"
+)
+"""What to do if files of a table are lost or damaged, as the last sentence of an error."""
+
+
+def table_error(place: Location, problem: str, error: Exception) -> ReplicaError:
+    """Return the error of a table or data file that cannot be read or written: what is wrong, and what to do.
+
+    Args:
+        place: The table or data file.
+        problem: What cannot be done.
+        error: The cause. Other errors of the operating system than a missing file get no advice.
+    """
+    cause = bounded(one_line(error), _CAUSE_CHARACTERS)
+    is_clear = isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
+    return ReplicaError(f"{place}: {problem}: {cause}" + ("" if is_clear else f". {LOST}"))
 
 
 class NewFile:

@@ -10,10 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets.data_files import NewFile
+from pgoutput.targets.data_files import LOST, NewFile, table_error
 from pgoutput.targets.protocol import DataFile
 
 FILE_BYTES: Final = 32 << 20
@@ -46,7 +45,7 @@ def read_parquet(
         with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
             yield from _read_groups(parquet, schema, ids)
     except (OSError, pa.ArrowException) as error:
-        raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
+        raise table_error(folder / file.path, "the data file cannot be read", error) from error
 
 
 def _open(folder: Location, file: DataFile) -> pa.NativeFile:
@@ -54,8 +53,7 @@ def _open(folder: Location, file: DataFile) -> pa.NativeFile:
         return folder.filesystem.open_input_file(f"{folder.path}/{file.path}")
     except FileNotFoundError:
         raise ReplicaError(
-            f"{file.path}: the table refers to this data file, but the file is missing. "
-            "Put the file back, or copy the rows of the table again (`pgoutput snapshot`)"
+            f"{folder / file.path}: the table refers to this data file, but the file is missing. {LOST}"
         ) from None
 
 
