@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -63,6 +64,13 @@ class NewFile:
             else pa.BufferOutputStream()
         )
 
+    def discard(self) -> None:
+        """Close and remove the file, which is not complete; errors are ignored."""
+        with suppress(OSError):
+            self.sink.close()
+        if self._folder.is_local:
+            delete_files(self._folder, [self._path])
+
     def complete(self) -> int:
         """Complete the file; return its size, in bytes.
 
@@ -94,7 +102,7 @@ def flush_files(folder: Location, paths: Sequence[str]) -> None:
 
 
 def copy_file(file: Location, copy: Path) -> None:
-    """Copy an immutable file to a local path; a local file gets a hard link.
+    """Copy an immutable file to a local path; a local file gets a hard link where that is possible.
 
     Raises:
         ReplicaError: The file cannot be read, or the copy cannot be written.
@@ -102,7 +110,10 @@ def copy_file(file: Location, copy: Path) -> None:
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         if file.is_local:
-            os.link(file.path, copy)
+            try:
+                os.link(file.path, copy)
+            except OSError:  # the copy is on another filesystem, or on one without hard links
+                shutil.copyfile(file.path, copy)
         else:
             fs.copy_files(file.path, str(copy), file.filesystem, fs.LocalFileSystem())
     except (OSError, pa.ArrowException) as error:
