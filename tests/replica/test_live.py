@@ -13,7 +13,7 @@ import pytest
 from pgoutput.recorder import Connected, TableComplete, request_snapshot
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import TableResult, replica_tables, replicate
+from pgoutput.replica import TableResult, replica_tables, replicate, replication, reset_tables
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
@@ -138,6 +138,29 @@ def test_tables_that_cannot_be_opened_are_built_anew_from_a_snapshot(
     assert [replica.table(name).error for name in names] == [""] * 3
     for name in names:
         replica.assert_equal(name)
+
+
+def test_a_table_with_history_that_cannot_be_opened_stays_failed_until_it_is_reset(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot lacks the old versions of rows. A later micro-batch does not end its failure."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("INSERT INTO t SELECT generate_series(1, 9), 'old'")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target", history=True)
+    replica.follow()
+    shutil.rmtree(replica.table("t").place)
+    replicate(lab.folder, replica.target, history=True)
+    request_snapshot(lab.folder, ["public.t"])
+    lab.run("UPDATE t SET v = 'new' WHERE id = 1")
+    lab.record(snapshot=True)
+    monkeypatch.setattr(replication, "SEGMENTS_PER_BATCH", 1)
+    replicate(lab.folder, replica.target, history=True)
+    assert [*(replica.target / "_failed_tables").iterdir()]
+    reset_tables(lab.folder, replica.target, ["public.t"])
+    replica.follow()
+    assert replica.table("t").error == ""
+    replica.assert_equal()
 
 
 @pytest.mark.parametrize("history", [False, True])

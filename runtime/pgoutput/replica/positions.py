@@ -105,21 +105,21 @@ class Positions:
             self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
         for oid in oids:
             self._continue(oid, known.tables.get(oid, _Table()))
+        for oid in self._failed & self.errors.keys():
+            self._replace_rows(oid)
 
     def _continue(self, oid: int, known: _Table) -> None:
         """Set `reached` and a missing name of a table whose position was just read.
 
         `reached` is kept if the position has not changed, and is otherwise the position. A table whose
-        position is beyond the end of the recording gets an error.
+        position is beyond the end of the recording gets an error. A table that cannot be read stays as known.
 
         Args:
             oid: OID of the relation.
             known: The table before its position was read: from the file `_reached.json`, or from memory.
         """
-        if oid in self.errors:  # the table cannot be read
+        if oid in self.errors:
             self._tables[oid] = known
-            if oid in self._failed:
-                self._replace_rows(oid)
             return
         table, end = self._tables[oid], self._end(self._recording.numbers[-1])
         if known.position == table.position:
@@ -149,6 +149,8 @@ class Positions:
             del self.errors[oid]
             known, self._tables[oid] = self._tables[oid], self._read_table(oid)
             self._continue(oid, known)
+            if oid in self.errors:
+                self._replace_rows(oid)
 
     def add(self, first_segments: Mapping[int, int]) -> None:
         """Add relations that have no table yet; their changes are read from their first segment on.
