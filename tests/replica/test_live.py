@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from pgoutput.recorder import Connected, TableComplete, request_snapshot
 from pgoutput.recorder.snapshots.table_copy import TableCopy
 from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import TableResult, replica_tables, replicate
+from pgoutput.replica import TableResult, replica_tables, replicate, replication, reset_tables
 from pgoutput.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
@@ -103,6 +104,61 @@ def test_a_table_whose_data_is_lost_is_continued_with_a_snapshot(lab: Lab, tmp_p
     results: list[TableResult] = []
     replicate(lab.folder, replica.target, on_batch=lambda _, applied: results.extend(applied))
     assert [bool(one.error) for one in results] == [True, False]
+    assert replica.table("t").error == ""
+    replica.assert_equal()
+
+
+@pytest.mark.parametrize("fails_before", [False, True])
+def test_tables_that_cannot_be_opened_are_built_anew_from_a_snapshot(
+    fails_before: bool, lab: Lab, tmp_path: Path
+) -> None:
+    """A commit of the log, a checkpoint or the folder is lost; two runs fail before the snapshot, or none."""
+    names = ["gap", "checkpoint", "folder"]
+    for name in names:
+        lab.run(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)", f"INSERT INTO {name} VALUES (1, 'old')")
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target")
+    for number in range(12):
+        replica.follow()
+        lab.run(*(f"UPDATE {name} SET v = 'new {number}'" for name in names))
+        lab.record(snapshot=True)
+    gap, checkpoint, folder = (Path(replica.table(name).place) for name in names)
+    for file in sorted(gap.glob("_delta_log/*.json"))[-2:-1] or gap.glob("metadata/*.metadata.json"):
+        file.unlink()
+    for file in checkpoint.rglob("*.checkpoint.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    shutil.rmtree(folder)
+    for _ in range(2 if fails_before else 0):
+        replicate(lab.folder, replica.target)
+        assert replica.table("folder").error
+    request_snapshot(lab.folder, [f"public.{name}" for name in names])
+    lab.record(snapshot=True)
+    replicate(lab.folder, replica.target)
+    assert [replica.table(name).error for name in names] == [""] * 3
+    for name in names:
+        replica.assert_equal(name)
+
+
+def test_a_table_with_history_that_cannot_be_opened_stays_failed_until_it_is_reset(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot lacks the old versions of rows. A later micro-batch does not end its failure."""
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    lab.run("INSERT INTO t SELECT generate_series(1, 9), 'old'")
+    lab.record(snapshot=True)
+    replica = Replica(lab, tmp_path / "target", history=True)
+    replica.follow()
+    shutil.rmtree(replica.table("t").place)
+    replicate(lab.folder, replica.target, history=True)
+    request_snapshot(lab.folder, ["public.t"])
+    lab.run("UPDATE t SET v = 'new' WHERE id = 1")
+    lab.record(snapshot=True)
+    monkeypatch.setattr(replication, "SEGMENTS_PER_BATCH", 1)
+    replicate(lab.folder, replica.target, history=True)
+    assert [*(replica.target / "_failed_tables").iterdir()]
+    reset_tables(lab.folder, replica.target, ["public.t"])
+    replica.follow()
     assert replica.table("t").error == ""
     replica.assert_equal()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from pgoutput.errors import RecordingError
 from pgoutput.recorder import is_requested, request_snapshot
 from pgoutput.recorder.storage.status import stored_lsn
 from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
-from pgoutput.replica import replica_tables, replicate, select_tables
+from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
@@ -140,7 +141,7 @@ def test_replicas_follow_while_the_recording_is_pruned(lab: Lab, tmp_path: Path)
     Recording(lab.folder).check()
 
 
-def test_a_table_with_pruned_changes_is_added_after_a_snapshot(lab: Lab, tmp_path: Path) -> None:
+def test_a_table_with_pruned_changes_is_added_or_reset_after_a_snapshot(lab: Lab, tmp_path: Path) -> None:
     target = tmp_path / "target"
     lab.run(
         "CREATE TABLE t (id int PRIMARY KEY, a text)",
@@ -168,11 +169,19 @@ def test_a_table_with_pruned_changes_is_added_after_a_snapshot(lab: Lab, tmp_pat
         wait_until(lambda: not is_requested(request))
         apply("UPDATE u SET a = 'after' WHERE id = 2")
         select_tables(lab.folder, target, ["public.u"])
+        shutil.rmtree(target / "public.t")
+        with pytest.raises(RecordingError, match=r"public\.t cannot be reset: .*snapshot`, and then repeat"):
+            reset_tables(lab.folder, target, ["public.t"])
+        request = request_snapshot(lab.folder, ["public.t"])
+        wait_until(lambda: not is_requested(request))
+        reset_tables(lab.folder, target, ["public.t"])
         apply("INSERT INTO u VALUES (11, 'last')")
-        assert not any(one.error for one in replica_tables(target).values())
-    places = {one.name: one.place for one in replica_tables(target).values()}
-    found = DeltaTable(places["u"]).to_pyarrow_table().select(["id", "a"]).to_pylist()
-    assert sorted((row["id"], row["a"]) for row in found) == sorted(lab.rows("SELECT id, a FROM u"))
+    replicate(lab.folder, target)
+    for one in replica_tables(target).values():
+        assert one.error == ""
+        found = DeltaTable(one.place).to_pyarrow_table().select(["id", "a"]).to_pylist()
+        present = {(row["id"], row["a"]) for row in found}
+        assert present == {*lab.rows(f"SELECT id, a FROM {one.name}")}
 
 
 def test_pruned_commits_that_the_server_sends_again_are_not_missed(tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def test_an_error_names_a_table_whose_log_is_damaged(servers: list[SimulatedServ
     servers[0].insert("2")
     for entry in (tmp_path / "public.a" / "_delta_log").glob("*.json"):
         entry.write_text("{")
-    with pytest.raises(ReplicaError, match=r"public\.a: the Delta table cannot be read"):
+    match = (
+        r"public\.a: the Delta table cannot be read: .{1,250}\. If files are lost or damaged, put them back"
+    )
+    with pytest.raises(ReplicaError, match=match):
         apply(servers[0].take().to_batches(), tmp_path)
 
 
@@ -77,13 +80,21 @@ def test_a_registry_file_that_is_not_text_is_an_error_of_one_table(
     assert replica_tables(tmp_path)[2].error == ""
 
 
-def test_an_error_names_a_data_file_that_is_gone(servers: list[SimulatedServer], tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_error_names_a_data_file_that_is_lost(
+    is_gone: bool, servers: list[SimulatedServer], tmp_path: Path
+) -> None:
     (file,) = (tmp_path / "public.a").glob("*.parquet")
     file.unlink()
+    problem = "the table refers to this data file, but the file is missing"
+    if not is_gone:
+        file.write_bytes(bytes(100))
+        problem = "the data file cannot be read: Parquet magic bytes .*"
     servers[0].delete(0)
-    with pytest.raises(
-        ReplicaError, match=rf"{file.name}: the table refers to this data file, but the file is missing"
-    ):
+    match = (
+        rf"public.a/{file.name}: {problem}\. If files are lost or damaged, put them back, .*`pgoutput snap"
+    )
+    with pytest.raises(ReplicaError, match=match):
         apply(servers[0].take().to_batches(), tmp_path)
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
+import resource
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +26,7 @@ from pgoutput.targets import (
     small_files,
     write_file,
 )
+from pgoutput.targets.data_files import copy_file
 from tests import store
 
 pytestmark = pytest.mark.usefixtures("any_format")
@@ -92,3 +98,39 @@ def test_several_processes_may_write_a_small_file_at_the_same_time(tmp_path: Pat
         list(pool.map(write, texts))
     assert read_file(place) in texts
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_data_file_that_cannot_be_written_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The destructor of pyarrow's writer would write to the full disk again, and print a traceback."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    rows = pa.record_batch({"a": np.random.default_rng(0).integers(0, 1 << 62, 100_000)})
+    writer = ParquetWriter(locate(tmp_path), rows.schema)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.write([rows])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert writer.close() == []
+    del writer
+    gc.collect()
+    assert unraisable == []
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_is_copied_where_no_hard_link_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*paths: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    (tmp_path / "file").write_text("content")
+    monkeypatch.setattr(os, "link", link)
+    copy_file(locate(tmp_path / "file"), tmp_path / "folder" / "copy")
+    assert (tmp_path / "folder" / "copy").read_text() == "content"
+    with pytest.raises(ReplicaError, match="missing cannot be copied to"):
+        copy_file(locate(tmp_path / "missing"), tmp_path / "folder" / "other")

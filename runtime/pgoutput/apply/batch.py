@@ -39,6 +39,7 @@ from pgoutput.targets import (
     check_recording,
     create_table,
     find_table,
+    remove_table,
 )
 from pgoutput.views import RelationChanges
 
@@ -119,7 +120,9 @@ def apply_changes(
     """
     result: TableResult | None = None
     for _ in range(_ATTEMPTS):
-        application = _Application(target, oid, recording, history=history, updates=updates, known=known)
+        application = _Application(
+            target, oid, recording, history=history, updates=updates, known=known, replaced=from_snapshot
+        )
         batches = _from_snapshot(read()) if from_snapshot else read()
         result = _join(result, application.apply(batches, max_rows=max_rows, max_bytes=max_bytes))
         if not application.has_conflict:
@@ -172,8 +175,11 @@ class _Application:
         history: bool,
         updates: Updates | None,
         known: Position,
+        replaced: bool,
     ) -> None:
         self._updates = updates
+        self._replaced = replaced
+        """Whether the first change begins a snapshot that replaces all rows."""
         self._target, self._oid, self._recording, self._known = target, oid, recording, known
         self._history = history
         self._table: Table | ReplicaError | None = None
@@ -245,7 +251,13 @@ class _Application:
     def _apply(self, chunks: Iterator[Chunk]) -> None:
         chunk = next(chunks)
         if isinstance(self._table, ReplicaError):
-            raise self._table
+            if self._history or not self._replaced:
+                raise self._table
+            try:
+                self._table = find_table(self._target, self._oid)  # another run may have built it anew
+            except ReplicaError:  # the log or the folder is lost
+                remove_table(self._target, self._oid)
+                self._table = None
         if self._table is None:
             if chunk.is_alteration:
                 return  # the relation is not published, or no change of it was applied yet

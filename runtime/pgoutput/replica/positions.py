@@ -101,22 +101,26 @@ class Positions:
         self._told: set[int] = set()
         """OIDs of the relations whose error was reported, by `new_errors` or in a result."""
         with ThreadPoolExecutor(THREADS) as pool:
-            before = [known.tables.get(oid, _Table()) for oid in oids]
-            self._tables = dict(zip(oids, pool.map(self._read_table, oids, before), strict=True))
-        for oid, table in zip(oids, before, strict=True):
-            self._continue(oid, table)
+            self._tables = dict(zip(oids, pool.map(self._read_table, oids), strict=True))
+        for oid in oids:
+            self._continue(oid, known.tables.get(oid, _Table()))
+        for oid in self._failed & self.errors.keys():
+            self._replace_rows(oid)
 
     def _continue(self, oid: int, known: _Table) -> None:
         """Complete a table whose position was just read: assign its field `reached`, and a missing name.
 
         If the position is still that of `known`, `reached` is copied from `known`. Otherwise `reached`
-        becomes the new position. A missing name is copied from `known`. A table whose position is beyond the
-        end of the recording gets an error.
+        becomes the new position. A missing name is copied from `known`. A table that cannot be read stays as
+        known. A table whose position is beyond the end of the recording gets an error.
 
         Args:
             oid: OID of the relation.
             known: The table before its position was read: from the file `_reached.json`, or from memory.
         """
+        if oid in self.errors:
+            self._tables[oid] = known
+            return
         table, end = self._tables[oid], self._end(self._recording.numbers[-1])
         if known.position == table.position:
             table.reached = known.reached
@@ -141,6 +145,8 @@ class Positions:
         for oid in sorted(ended):
             del self.errors[oid]
             self._read_again(oid)
+            if oid in self.errors:
+                self._replace_rows(oid)
         self._told -= ended & self.errors.keys()
         for oid in self.errors:
             if oid in ended or oid not in self._pauses:
@@ -335,17 +341,15 @@ class Positions:
                 self._pauses.forget(oid)
 
     def _read_again(self, oid: int) -> None:
-        known = self._tables[oid]
-        self._tables[oid] = self._read_table(oid, known)
+        known, self._tables[oid] = self._tables[oid], self._read_table(oid)
         self._continue(oid, known)
 
-    def _read_table(self, oid: int, known: _Table) -> _Table:
-        """Read the position and the name of a table; if it cannot be read, return `known`."""
+    def _read_table(self, oid: int) -> _Table:
         try:
             table = find_table(self._target, oid)
         except ReplicaError as error:
             self.errors[oid] = str(error)
-            return known
+            return _Table()
         if table is None:
             return _Table()
         if table.foreign_change():

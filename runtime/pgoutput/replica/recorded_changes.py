@@ -68,8 +68,8 @@ def complete_since(recording: Recording, oid: int, first: int, last: int) -> int
     except RecordingError as error:
         if (number := last_copy(recording, oid, first, last)) is None:
             raise RecordingError(
-                f"{error}; or copy the rows of the table again with `pgoutput snapshot`, and repeat this "
-                "command after the replica has applied the copied rows"
+                f"{error}; or copy the rows of the table again with `pgoutput snapshot`, and then repeat "
+                "this command"
             ) from None
         return number
     return first

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._text import one_line
+from pgoutput._text import bounded, one_line
 from pgoutput.errors import RecordingError, ReplicaError
 from pgoutput.recording import Location, ObjectStore, StoreUnavailable, sync_path
+
+_CAUSE_CHARACTERS: Final = 250
+"""Largest number of characters of a cause in an error; delta-rs adds backtraces and structures."""
+
+LOST: Final = (
+    "If files are lost or damaged, put them back, copy the rows of the table again (`pgoutput snapshot`; not "
+    "with --history), or build the table anew (`pgoutput replicate --reset-table`)"
+)
+"""What to do if files of a table are lost or damaged, as the last sentence of an error."""
+
+
+def table_error(place: Location, problem: str, error: Exception) -> ReplicaError:
+    """Return the error of a table or data file that cannot be read or written: what is wrong, and what to do.
+
+    Args:
+        place: The table or data file.
+        problem: What cannot be done.
+        error: The cause. Other errors of the operating system than a missing file get no advice.
+    """
+    cause = bounded(one_line(error), _CAUSE_CHARACTERS)
+    is_clear = isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
+    return ReplicaError(f"{place}: {problem}: {cause}" + ("" if is_clear else f". {LOST}"))
 
 
 class NewFile:
@@ -39,6 +64,13 @@ class NewFile:
             if folder.is_local
             else pa.BufferOutputStream()
         )
+
+    def discard(self) -> None:
+        """Close and remove the file, which is not complete; errors are ignored."""
+        with suppress(OSError):
+            self.sink.close()
+        if self._folder.is_local:
+            delete_files(self._folder, [self._path])
 
     def complete(self) -> int:
         """Complete the file; return its size, in bytes.
@@ -71,7 +103,7 @@ def flush_files(folder: Location, paths: Sequence[str]) -> None:
 
 
 def copy_file(file: Location, copy: Path) -> None:
-    """Copy an immutable file to a local path; a local file gets a hard link.
+    """Copy an immutable file to a local path; a local file gets a hard link where that is possible.
 
     Raises:
         ReplicaError: The file cannot be read, or the copy cannot be written.
@@ -79,7 +111,10 @@ def copy_file(file: Location, copy: Path) -> None:
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
         if file.is_local:
-            os.link(file.path, copy)
+            try:
+                os.link(file.path, copy)
+            except OSError:  # the copy is on another filesystem, or on one without hard links
+                shutil.copyfile(file.path, copy)
         else:
             fs.copy_files(file.path, str(copy), file.filesystem, fs.LocalFileSystem())
     except (OSError, pa.ArrowException) as error:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
-from pgoutput.targets.data_files import NewFile
+from pgoutput.targets.data_files import LOST, NewFile, table_error
 from pgoutput.targets.protocol import DataFile
 
 FILE_BYTES: Final = 32 << 20
@@ -46,7 +46,7 @@ def read_parquet(
         with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
             yield from _read_groups(parquet, schema, ids)
     except (OSError, pa.ArrowException) as error:
-        raise ReplicaError(f"{file.path}: the data file cannot be read: {one_line(error)}") from error
+        raise table_error(folder / file.path, "the data file cannot be read", error) from error
 
 
 def _open(folder: Location, file: DataFile) -> pa.NativeFile:
@@ -54,8 +54,7 @@ def _open(folder: Location, file: DataFile) -> pa.NativeFile:
         return folder.filesystem.open_input_file(f"{folder.path}/{file.path}")
     except FileNotFoundError:
         raise ReplicaError(
-            f"{file.path}: the table refers to this data file, but the file is missing. "
-            "Put the file back, or copy the rows of the table again (`pgoutput snapshot`)"
+            f"{folder / file.path}: the table refers to this data file, but the file is missing. {LOST}"
         ) from None
 
 
@@ -114,19 +113,32 @@ class ParquetWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows to the last file, or to a new file if the last one is larger than `FILE_BYTES`."""
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if self._writer is None:
-                self._writer = _FileWriter(self._folder, self._schema, FILE_BYTES // self._writers)
-            if self._writer.write(batch) > FILE_BYTES:
-                self._end_file()
+        with self._discarding():
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                if self._writer is None:
+                    self._writer = _FileWriter(self._folder, self._schema, FILE_BYTES // self._writers)
+                if self._writer.write(batch) > FILE_BYTES:
+                    self._end_file()
 
     def close(self) -> list[DataFile]:
         """Complete the last file; return the files that were written since the last call."""
-        self._end_file()
+        with self._discarding():
+            self._end_file()
         files, self._files = self._files, []
         return files
+
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        """Remove the last file, which is not complete, after an error such as a full disk."""
+        try:
+            yield
+        except BaseException:
+            if self._writer is not None:
+                self._writer.discard()
+                self._writer = None
+            raise
 
     def _end_file(self) -> None:
         if self._writer is not None:
@@ -172,6 +184,11 @@ class _FileWriter:
         (metadata,) = self._metadata
         least, greatest, nulls = _statistics(self._schema, metadata)
         return DataFile(self._path, size, metadata.num_rows, least, greatest, nulls)
+
+    def discard(self) -> None:
+        """Remove the file, which is not complete."""
+        self._writer.is_open = False  # its destructor would write the footer, and print an error
+        self._file.discard()
 
     def _flush(self) -> None:
         if self._rows:

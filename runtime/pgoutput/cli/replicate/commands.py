@@ -72,7 +72,8 @@ def replicate(
         list[str] | None,
         typer.Option(
             "--reset-table",
-            help="A table to remove and build anew, such as public.orders; repeatable.",
+            help="A table to remove and build anew, such as public.orders; repeatable. Stop other runs on "
+            "the target before.",
             show_default=False,
         ),
     ] = None,

@@ -20,7 +20,7 @@ from pgoutput._text import one_line
 from pgoutput.errors import PgoutputError, ReplicaError
 from pgoutput.recording import Location, locate, uses_profile
 from pgoutput.targets.commits import foreign_change, read_states, version_before
-from pgoutput.targets.data_files import copy_file, delete_files, flush_files
+from pgoutput.targets.data_files import copy_file, delete_files, flush_files, table_error
 from pgoutput.targets.delta import log
 from pgoutput.targets.delta.actions import (
     LOG_FOLDER,
@@ -90,7 +90,7 @@ class DeltaFormat:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise ReplicaError(f"{place}: the Delta table cannot be read: {one_line(error)}") from error
+            raise table_error(place, "the Delta table cannot be read", error) from error
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
         """Create a Delta table and open it, or open the table that already exists.
@@ -452,9 +452,7 @@ class _Table:
                 f"{self.place}: the commit failed: {one_line(error)}. Repeat the command"
             ) from error
         except (DeltaError, OSError, pa.ArrowException, msgspec.MsgspecError) as error:
-            raise ReplicaError(
-                f"{self.place}: the Delta table cannot be read or written: {one_line(error)}"
-            ) from error
+            raise table_error(self.place, "the Delta table cannot be read or written", error) from error
 
 
 def _read_log(place: Location, version: int | None = None) -> DeltaTable:

@@ -31,11 +31,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Identifier
 
 from pgoutput._arrays import Numbers
-from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location, locate
 from pgoutput.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
-from pgoutput.targets.data_files import copy_file, delete_files, flush_files
+from pgoutput.targets.data_files import copy_file, delete_files, flush_files, table_error
 from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
 from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, unneeded_files
 from pgoutput.targets.iceberg.columns import (
@@ -114,10 +113,7 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError):
                 return None
             except FileNotFoundError as error:
-                raise ReplicaError(
-                    f"{place}: the Iceberg table is gone: {one_line(error)}. Put its metadata back, or build "
-                    "the table anew with `pgoutput replicate --reset-table`"
-                ) from error
+                raise table_error(place, "the Iceberg table is gone", error) from error
         found = _Table(place, table)
         return found if version is None else found.at(version)
 
