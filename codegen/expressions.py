@@ -165,16 +165,17 @@ def _f_string(inside: str) -> str:
 
 
 def show(text: str, scope: Scope, fields: Scope) -> Code:
-    """Compile a text with expressions in braces.
+    """Compile a text with expressions in braces to code that returns the text with their values filled in.
 
     Args:
-        text: The text.
+        text: The text. `{lsn}` is replaced by the value of the expression `lsn`, and `{lsn:number}` by this
+            LSN as an integer. `{lsn:name}` is replaced by the name of the field that means `lsn`.
         scope: The words that the expressions can use.
-        fields: Names of the message's fields, by meaning. `{lsn:name}` in the text is replaced by the name of
-            the field with the meaning `lsn`.
+        fields: Names of the message's fields, by meaning, for `{lsn:name}`.
 
     Raises:
-        Mistake: A brace has no counterpart, or an expression cannot be compiled or shown.
+        Mistake: A brace has no counterpart, an expression cannot be compiled, or values of its type cannot be
+            shown in a text.
     """
     lines, javascript = [""], ""
     for word in re.split(r"(?<= )", text):

@@ -205,7 +205,7 @@ def _from_cell(value: Any) -> Any:
         return value
     key = next(iter(value), "")
     if len(value) != 1 or key not in _CELLS:
-        raise ValueError(f"expected one of {', '.join(_CELLS)}, found {value!r}")
+        raise ValueError(f"expected an object with one of the keys {', '.join(_CELLS)}; found {value!r}")
     try:
         return _CELLS[key](value[key])
     except (LookupError, TypeError, ValueError):

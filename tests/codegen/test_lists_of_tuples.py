@@ -143,7 +143,7 @@ assert from_json(json.loads(json.dumps(data))) == MULTI
 data["new_rows"][1] = "2"
 assert error_of(from_json, data)[1] == "InsertBatch.new_rows[1]: expected an array, found '2'"
 data["new_rows"][1] = [{"wrong": 1}]
-assert "InsertBatch.new_rows[1][0]: expected one of " in error_of(from_json, data)[1]
+assert "InsertBatch.new_rows[1][0]: expected an object with one of the keys " in error_of(from_json, data)[1]
 raw = v_new.encode(MULTI)
 pieces = list(walk(_protocols.VERSIONS[NEW], raw, False, "off"))
 assert [piece.start for piece in pieces] == [0, *(piece.end for piece in pieces[:-1])]

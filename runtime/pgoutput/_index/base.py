@@ -228,9 +228,9 @@ class MessageIndex(ABC):
         Args:
             numbers: Indexes of the cells in the batch; -1 gives NULL.
             type_: The Arrow type.
-            send: Name of the send function of the cells' PostgreSQL type, to read cells in binary format.
-                None if `type_` is not the Arrow type that `arrow_type` returns for this PostgreSQL type. Then
-                `unread` of the result has the rows of all binary cells.
+            send: Name of the send function of the cells' PostgreSQL type. It is needed to read cells in
+                binary format. If None, binary cells are not read: `unread` of the result has their rows. It
+                must be None if `arrow_type` returns another Arrow type than `type_` for the PostgreSQL type.
 
         Returns:
             The values, or None if this method would not be faster than `to_arrow`.

@@ -284,7 +284,11 @@ class _Application:
 
 
 def must_switch(table: Table, updates: Updates | None) -> bool:
-    """Return whether a table removes rows in another way than `updates` says; False if `updates` is None."""
+    """Return whether a table must be switched to the way of removing rows that `updates` selects.
+
+    The ways are deletion vectors ("vectors") and rewritten data files ("rewrite"). The result is False if the
+    table already removes rows in this way, or if `updates` is None, which keeps the way of the table.
+    """
     return updates is not None and table.deletes_rows != (updates == "vectors")
 
 

@@ -89,7 +89,7 @@ class TablesAsOf:
     Args:
         recording: The recording, which has all transactions with a commit LSN below `lsn`.
         target: The folder that holds the replica.
-        owner: The owner of the target.
+        owner: What the target contains and which recording it follows, from its file `_owner.json`.
         oids: OIDs of the relations for which `table` and `pending` can be called.
         lsn: The LSN.
 

@@ -288,7 +288,8 @@ class Query:
 
     def _micro_batch(self, numbers: Sequence[int], positions: Positions) -> MicroBatch:
         selected, behind = self._selection.oids(), positions.behind(numbers[-1])
-        # Without a snapshot in these segments, nothing can replace all rows of a failed table: leave it out.
+        # Until it is tried again after a pause, a failed table gets only changes from the first snapshot on
+        # that replaces all its rows (`from_snapshot`). Leave it out if these segments have no snapshot.
         if not any(one.kind == "snapshot" for one in self._recording.metadata(numbers)):
             behind -= positions.errors.keys()
         return MicroBatch(

@@ -49,7 +49,8 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
-# Spark gives the root logger the level of this logger, and warns if they differ: set both to the same level.
+# At its start, Spark sets the root logger to the level of this logger, and prints a warning if that changes
+# the level. Both have the same level, so there is no warning.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """

@@ -263,10 +263,11 @@ class Table(Protocol):
         """
 
     def copy(self, folder: Path) -> None:
-        """Create a copy of the version in a local folder; files of a local table become hard links.
+        """Copy this version of the table into a local folder. The copies of local files are hard links.
 
         Raises:
-            ReplicaError: A file of the version is gone, or the folder is on another disk than a local table.
+            ReplicaError: A file of the version is gone; or the table is local, but on another disk than
+                `folder`.
         """
 
     def remove_unused(self) -> int:

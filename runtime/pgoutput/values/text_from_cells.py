@@ -12,7 +12,8 @@ from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS
 from pgoutput.wire import UNCHANGED, is_utf8, shown_text
 
 Rescued: TypeAlias = dict[int, str | None]
-"""Rescued values of a column, which are NULL in its array: text by row (from 0), None if UNCHANGED."""
+"""By row (from 0), the cells that are NULL in a column's array but not in the tuple: the text of a rescued
+value, or None for UNCHANGED."""
 
 
 def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
@@ -80,15 +81,16 @@ def require_sequence(cells: Sequence[Cell]) -> None:
 
 
 def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
-    """Return the server's text of a column's cells, and separately the rescued values.
+    """Return the server's text of a column's cells, and separately the cells that have no such text.
 
     Args:
         cells: Cells of the column.
         type_oid: OID of the column's type.
 
     Returns:
-        The texts, with None for NULL and for each rescued value; and the rescued values by row: escaped text
-        that is not valid UTF-8, hex of bytes that are not a value of the type, and None for UNCHANGED.
+        A list and a dict. The list has the texts, with None for NULL and for each row of the dict. The dict
+        has, by row from 0, a replacement for each other cell: for text that is not valid UTF-8, the text with
+        its invalid bytes escaped; for bytes that are not a value of the type, their hex; for UNCHANGED, None.
 
     Raises:
         TypeError: A cell is not a str, bytes, None or UNCHANGED.

@@ -111,7 +111,10 @@ def message_vectors() -> Iterator[Vector]:
 
 
 def samples() -> Iterator[tuple[Context, Sample]]:
-    """Yield the legal messages of all contexts, each with its context."""
+    """Yield each legal message as (context, sample), for each context in which a server can send it.
+
+    A context is a protocol version and a value of the option `streaming`, inside or outside stream blocks.
+    """
     seen: set[tuple[object, ...]] = set()
     for context in contexts():
         protocol = _protocols.VERSIONS[context.version]

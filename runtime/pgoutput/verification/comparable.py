@@ -22,15 +22,16 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
     if binary and (names := [one.name for one in relation.columns if not _is_text_known(one.type_oid)]):
         raise ReplicaError(
             f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
-            "format, which pgoutput does not convert to the server's text"
+            "format, which pgoutput does not convert to the server's text. Name only other tables (--table), "
+            "or record anew without the stream option binary"
         )
     # Before PostgreSQL 12, the server rounds a float in its text (extra_float_digits is 0 by default).
     if server_version < 120_000 and (
         names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
     ):
         raise ReplicaError(
-            f"the columns {_listed(names)} cannot be compared: they have floats, whose text is inexact "
-            "before PostgreSQL 12"
+            f"the columns {_listed(names)} cannot be compared: they have floats, which servers before "
+            "PostgreSQL 12 round in their text. Name only other tables (--table), or upgrade the server"
         )
 
 

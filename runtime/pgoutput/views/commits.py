@@ -67,8 +67,8 @@ class CommitTracker:
         )
         rolled_back = [part << 32 | xid for part, commit in enumerate(ordered) for xid in commit.rolled_back]
         self._rolled_back = np.array(rolled_back, np.int64)
-        # The position where each transaction began that began before the segment, by xid. The messages of the
-        # keyframe, which reopen these transactions, have the xid but no position.
+        # By xid, the begin position of each transaction that began before the segment. The keyframe opens
+        # these transactions again, but its messages have only the xid and no position.
         self._begun = {
             part.xid: part.begin for part in metadata.parts if part.begin < metadata.first_position
         }

@@ -40,7 +40,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class AlteredNames(msgspec.Struct, frozen=True):
-    """The effect of ALTER TABLE on the columns of a relation."""
+    """What ALTER TABLE did to the columns of a relation: their earlier names, and values of added columns."""
 
     earlier: dict[str, str]
     """Earlier name of each column, by present name, without added columns."""
@@ -60,8 +60,8 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     """Names of the columns of the relation's replica identity."""
     alteration: AlteredNames | None = None
-    """Effect of the ALTER TABLE, if an ALTER TABLE is the only change: `columns` are then all columns after
-    it. Otherwise None."""
+    """What ALTER TABLE did to the columns, if an ALTER TABLE is the only change: `columns` are then all
+    columns after it. None for changes of rows."""
     incomplete: str | None = None
     """Why the recording lacks rows or changes of the relation; None if it lacks none."""
 

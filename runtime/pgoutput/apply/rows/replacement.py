@@ -94,7 +94,11 @@ class Replacement:
         return make_layout(chunk.columns, self._table.place.parent, history=self._history, old=old)
 
     def _follow_schema(self, chunk: Chunk) -> None:
-        """Change the layout of the new rows to the columns of a chunk; rewrite the data files if needed."""
+        """Give the new rows the columns of a chunk.
+
+        The data files that already have new rows stay if they fit the new columns. Otherwise they are
+        rewritten.
+        """
         self._schema_changes.append(_without_changes(chunk))
         self._target = self._make_target(chunk, self._target)
         old, self.layout = self.layout, _without_moments(self._target)

@@ -63,8 +63,9 @@ def keeps_files(old: TableLayout, new: TableLayout, chunk: Chunk, *, renames: bo
         chunk: Changes of the relation.
         renames: Whether data files can stay as they are when columns are renamed.
     """
-    # With REPLICA IDENTITY FULL, a row is looked up by all columns. So existing rows have to be marked: the
-    # value of their added column was never sent. Marking rows rewrites the files.
+    # With REPLICA IDENTITY FULL, a row is looked up by all columns. The value of an added column in existing
+    # rows was never sent, so it may equal any value. `_rescued_data` marks it, so that it is not taken for
+    # NULL. Writing the marks rewrites the files.
     is_marked = bool(_added_columns(new)) and len(chunk.keys) == len(chunk.columns)
     return not is_marked and only_adds_columns(new, old, renames=renames)
 

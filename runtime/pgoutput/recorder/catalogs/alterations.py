@@ -136,11 +136,13 @@ class Alterations:
             self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
-        # Leave out the reason that the table was rewritten, if the rewrite is explained.
+        # Do not report that the table was rewritten if the rewrite is explained: if it hides no changes, and
+        # sets no values besides those of the reported columns. An identity of digits only means that a
+        # publication names the table itself (see `Membership`).
         is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
-        # If a publication names the table, the server refuses SET UNLOGGED: no changes were hidden. A rewrite
-        # that altered columns do not explain then matters only if there is a new column. Existing rows may
-        # have the values of its default, which was dropped again.
+        # If a publication names the table, the server refuses SET UNLOGGED, so all changes were sent. A
+        # rewrite that altered columns do not explain then matters only if there is a new column: existing
+        # rows may have the values of a default that was dropped again.
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
         else:

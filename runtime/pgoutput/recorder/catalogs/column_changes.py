@@ -36,11 +36,13 @@ def altered_columns(
     Args:
         old: The table as read earlier.
         new: The table as read later.
-        altered_types: Result of the function `altered_types`.
+        altered_types: Why existing values of altered types have another text now, by OID of the type; the
+            function `altered_types` returns it.
         is_published: Returns whether a column of `new` is published.
         was_rewritten: Whether ALTER TABLE may have rewritten the table.
-        are_described: Whether the stream describes the alterations. Replicas then rename columns, and give
-            existing rows the constants of added columns: such columns are not in the result.
+        are_described: Whether an event trigger describes each ALTER TABLE in the stream. If so, replicas
+            rename columns and fill added columns with their constant default themselves, and the result does
+            not report these alterations.
     """
     # An added column can have values in existing rows that the catalogs do not show. This needs a new file:
     # ALTER TABLE writes the values of a volatile default into a new file; VACUUM FULL writes a constant

@@ -294,7 +294,10 @@ class SessionRemarks:
 
 
 def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> CatalogChanges:
-    """Return `changes`; the reason of each incomplete table names the DDL statement that affects it."""
+    """Return a copy of `changes` that adds DDL statements to the reasons why tables are incomplete.
+
+    Each reason gets the text of the last of `statements` that affects its table, if one does.
+    """
     texts = {oid: one.text for one in statements for oid in one.tables}
     incomplete = tuple(
         msgspec.structs.replace(one, lost=f"{one.lost} ({texts[one.oid]})")

@@ -53,23 +53,23 @@ class CopiedTable(msgspec.Struct):
     """The copied ranges of one table."""
 
     identity: str
-    """Result of `ranges.identity` for the table; if it changes, the ranges cannot be used any more."""
+    """Digest of the table (see `ranges.identity`); if it changes, the ranges cannot be used any more."""
     ranges: list[CopiedRange] = msgspec.field(default_factory=list)
     """The copied ranges, those of earlier snapshots first."""
 
     @property
     def last(self) -> dict[Place, CopiedRange]:
-        """The last copy of each range, by place of the range."""
+        """The latest copy of each range, by place of the range."""
         return {one.place: one for one in self.ranges}
 
     @property
     def lsns(self) -> set[int]:
-        """LSNs of the snapshots from which the last copies of the ranges were made."""
+        """LSNs of the snapshots from which the latest copy of each range was made."""
         return {one.lsn for one in self.last.values()}
 
     @property
     def lsn(self) -> int:
-        """LSN of the last snapshot that rows were copied from."""
+        """LSN of the latest snapshot that rows were copied from."""
         return max(one.lsn for one in self.ranges)
 
 

@@ -25,11 +25,12 @@ class ChosenRows(msgspec.Struct, frozen=True):
     order: IntArray
     """Index of each change in stream order (before the changes were sorted by table)."""
     tables: IntArray
-    """Number of the table of each change."""
+    """For each change, the number of its table, from 0."""
     kinds: IntArray
     """Kind of each change: INSERT, UPDATE or DELETE."""
     rows: IntArray
-    """Number of the row that each change affects. Rows are numbered by table, then in insertion order."""
+    """For each change, the number of the row that it affects. Rows are numbered by table, then in insertion
+    order."""
     last_change: IntArray
     """By row number: index in `kinds` of the insert or update that wrote the last values of the row."""
     is_live: IntArray
@@ -56,10 +57,11 @@ def choose_rows(random: Random, tables: IntArray, mix: Mix, inserts: int, given:
 
     Args:
         random: Random generator.
-        tables: Number of the table of each change, in stream order.
+        tables: For each change in stream order, the number of its table, from 0.
         mix: Relative frequencies of inserts, updates and deletes among the changes whose kind is drawn.
-        inserts: Number of the first changes that are inserts, even if `given` has another kind for them.
-        given: Kinds of the first changes. The kinds of all later changes are drawn.
+        inserts: How many changes at the start are inserts, even if `given` has another kind for them.
+        given: Kinds of the changes at the start, one item per change. The kinds of all later changes are
+            drawn.
     """
     kinds = _draw_kinds(random, len(tables), mix)
     kinds[: len(given)] = given
