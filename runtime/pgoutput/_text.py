@@ -13,6 +13,9 @@ SHOWN: Final = 5
 LINE_CHARACTERS: Final = 4096
 """Largest number of characters in a line of a log. journald divides lines of more than 48 KiB."""
 
+REMEDY: Final = "; what to do: "
+"""Text between the error of a connection attempt and its remedy."""
+
 
 def listed(texts: Iterable[str], separator: str = ", ") -> str:
     """Return the first five texts and the number of the others, such as `a, b, c, d, e, and 995 more`."""

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from pgoutput.cli.operate import doctor, server_checks
+from pgoutput.recorder.client.errors import error_of_attempt
 from pgoutput.recording import ObjectStore
 from tests import store
 from tests.conftest import Run
@@ -100,7 +102,7 @@ def test_a_server_with_unfit_settings(run: Run, tmp_path: Path) -> None:
     with server, Lab(server, tmp_path) as lab:
         lab.run("CREATE PUBLICATION p FOR ALL TABLES", "SELECT pg_create_physical_replication_slot('other')")
         remedies = found(examined(run, lab, user="postgres"))
-        assert remedies.pop("replication connection") == ""
+        assert "ALTER SYSTEM SET max_wal_senders = …" in remedies.pop("replication connection")
         assert remedies["wal_level"].startswith("ALTER SYSTEM SET wal_level = logical; ")
         assert remedies["free slot"].startswith("ALTER SYSTEM SET max_replication_slots = 2; ")
         assert remedies["free sender"].startswith("ALTER SYSTEM SET max_wal_senders = 2; ")
@@ -133,7 +135,7 @@ def test_a_role_without_replication_is_found(lab: Lab, run: Run) -> None:
     lab.run("ALTER ROLE replicator NOREPLICATION")
     (finding,) = [one for one in examined(run, lab)["findings"] if one["level"] == "error"]
     assert finding["check"] == "replication connection"
-    _, _, sql = finding["found"].rpartition(": ")
+    _, _, sql = finding["remedy"].rpartition(": ")
     assert sql == 'ALTER ROLE "replicator" REPLICATION'
     lab.run(sql)
     assert found(examined(run, lab)) == {}
@@ -181,17 +183,31 @@ def test_places_and_servers_that_do_not_answer_are_found(
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"), [("203.0.113.9", {"encryption"}), ("127.0.0.1", set()), ("::1", set())]
+    ("address", "ssl", "expected"),
+    [
+        ("203.0.113.9", "false", {"encryption"}),
+        ("203.0.113.9", "true", {"certificate"}),
+        ("127.0.0.1", "false", set()),
+        ("127.0.0.1", "true", set()),
+        ("::1", "false", set()),
+    ],
 )
-def test_an_unencrypted_connection_is_found(
-    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch, address: str, expected: set[str]
+def test_an_unencrypted_or_unverified_connection_is_found(
+    lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch, address: str, ssl: str, expected: set[str]
 ) -> None:
-    checks = (
-        msgspec.structs.replace(one, query=one.query.replace("inet_server_addr()", f"inet '{address}'"))
-        for one in server_checks.CHECKS
-    )
-    monkeypatch.setattr(server_checks, "CHECKS", tuple(checks))
+    changed = {
+        "inet_server_addr()": f"inet '{address}'",
+        "AND NOT ssl": f"AND NOT {ssl}",
+        "AND ssl": f"AND {ssl}",
+    }
+    checks = server_checks.CHECKS
+    for old, new in changed.items():
+        checks = tuple(msgspec.structs.replace(one, query=one.query.replace(old, new)) for one in checks)
+    monkeypatch.setattr(server_checks, "CHECKS", checks)
     assert found(examined(run, lab)).keys() == expected
+    assert found(examined(run, lab, user="replicator sslmode=verify-full")).keys() == expected - {
+        "certificate"
+    }
 
 
 def test_the_missing_line_of_pg_hba_is_printed(lab: Lab, run: Run) -> None:
@@ -201,18 +217,59 @@ def test_the_missing_line_of_pg_hba_is_printed(lab: Lab, run: Run) -> None:
     hba.write_text("local all postgres trust\n")
     try:
         lab.run("SELECT pg_reload_conf()")
-        line = found(examined(run, lab))["connection"]
-        assert re.match(r"local \w+ replicator scram-sha-256 #", line)
+        _, _, line = found(examined(run, lab))["connection"].rpartition(": ")
+        assert re.fullmatch(r"local \w+ replicator scram-sha-256", line)
         hba.write_text(f"local all postgres trust\n{line.replace('scram-sha-256', 'trust')}\n")
         lab.run("SELECT pg_reload_conf()")
         assert found(examined(run, lab)) == {}
     finally:
         hba.write_text(before)
         lab.run("SELECT pg_reload_conf()")
-    entry = 'FATAL: no pg_hba.conf entry for host "{}", user "r", database "d", no encryption'
-    lines = [doctor._missing_line(entry.format(host)) for host in ("192.0.2.7", "2001:db8::7")]
-    addresses = [line.partition(" scram")[0] for line in lines]
-    assert addresses == ["host d r 192.0.2.7/32", "host d r 2001:db8::7/128"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "line"),
+    [
+        (['"192.0.2.7", user "r", database "d", no encryption'], "host d r 192.0.2.7/32 scram-sha-256"),
+        (['"2001:db8::7", user "r", database "d", SSL on'], "hostssl d r 2001:db8::7/128 scram-sha-256"),
+        (
+            ['"::1", user "r", database "d", SSL encryption', '"::1", user "r", database "d", no encryption'],
+            "hostssl d r ::1/128 scram-sha-256",
+        ),
+    ],
+)
+def test_the_missing_line_demands_tls_if_the_client_has_used_it(attempts: list[str], line: str) -> None:
+    text = "\n".join(f"FATAL: no pg_hba.conf entry for host {one}" for one in attempts)
+    assert str(error_of_attempt(psycopg.OperationalError(text))).rpartition(": ")[2] == line
+
+
+def test_a_connection_without_tls_is_not_advised(run: Run) -> None:
+    """The server may have a `hostssl` line only, which a `host` line would make useless."""
+    with Server(listen_addresses="127.0.0.1", port="5439") as server:
+        (server.data / "pg_hba.conf").write_text("local all postgres trust\n")
+        with server.connect() as connection:
+            connection.execute("SELECT pg_reload_conf()")
+        for mode, expected in (("disable", "use sslmode=verify-full, "), ("prefer", "add to pg_hba.conf, ")):
+            dsn = f"host=127.0.0.1 port={server.port} user=postgres dbname=postgres sslmode={mode}"
+            report = json.loads(run("doctor", "--dsn", dsn, "--json").out)
+            assert found(report)["connection"].startswith(expected)
+
+
+def test_a_refused_role_or_password_is_explained(lab: Lab, run: Run) -> None:
+    remedy = found(examined(run, lab, user="nobody"))["connection"]
+    assert remedy == "a superuser has to run: CREATE ROLE \"nobody\" LOGIN REPLICATION PASSWORD '…'"
+    hba = lab.server.data / "pg_hba.conf"
+    before = hba.read_text()
+    hba.write_text("local all postgres trust\nlocal all all scram-sha-256\n")
+    try:
+        lab.run("ALTER ROLE replicator PASSWORD 'right'", "SELECT pg_reload_conf()")
+        remedy = found(examined(run, lab, user="replicator password=wrong"))["connection"]
+        for part in ("~/.pgpass", "PGPASSWORD", "the DSN", "ALTER ROLE \"replicator\" PASSWORD '…'"):
+            assert part in remedy
+        assert "~/.pgpass" in found(examined(run, lab))["connection"]
+    finally:
+        hba.write_text(before)
+        lab.run("SELECT pg_reload_conf()")
 
 
 def test_a_store_that_refuses_writes_is_found(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

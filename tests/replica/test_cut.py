@@ -189,3 +189,16 @@ def test_the_command_prints_the_versions(source: Source, run: Run) -> None:
 def test_a_target_without_tables_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReplicaError, match="the target has no tables"):
         versions_at(tmp_path)
+
+
+def test_a_first_copy_is_shown_as_of_the_first_transaction_after_it(lab: Lab, tmp_path: Path) -> None:
+    """The copied rows have the LSN of the snapshot, and a part of them is no moment of the source."""
+    lab.run(*map(create, TABLES[:2]), "INSERT INTO t VALUES (1, 'x')", "INSERT INTO u VALUES (1, 'x')")
+    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
+    for statement, expected in (("SELECT 1", {"t": 0, "u": 0}), ("DELETE FROM u", {"t": 1, "u": 0})):
+        lab.run(statement)
+        lab.record(snapshot=True)
+        replicate(lab.folder, tmp_path / "lake")
+        tables = versions_at(tmp_path / "lake").tables.values()
+        found = {one.name: 0 if one.version is None else len(rows(one.place, one.version)) for one in tables}
+        assert found == expected

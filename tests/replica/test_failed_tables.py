@@ -208,7 +208,7 @@ def test_a_partly_applied_transaction_is_continued(
             m.Truncate(options=m.TruncateOption(0), relation_oids=(2,)),
             m.Insert(relation_oid=2, new=("12", "last")),
         )
-        assert applied["b"].error == "public.b: [Errno 28] No space left on device"
+        assert applied["b"].error == "[Errno 28] No space left on device"
     version = setup.version(2)
     assert setup.apply()["b"].error == ""
     assert setup.rows(2) == [(12, "last")]
@@ -227,7 +227,7 @@ def test_an_unexpected_error_affects_one_table_only(setup: Setup, monkeypatch: p
         patch.setattr(chunk_writer, "look_up_rows", failing_look_up)
         updates = m.Update(relation_oid=1, new=("7", "w")), m.Update(relation_oid=2, new=("1", "w"))
         applied = setup.apply(*updates)
-    assert applied["a"].error == "public.a: ArithmeticError: unexpected"
+    assert applied["a"].error == "ArithmeticError: unexpected"
     assert applied["b"].changes == {"Update": 1}
     assert setup.apply()["a"].changes == {"Update": 1}
 

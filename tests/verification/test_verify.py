@@ -430,7 +430,23 @@ def test_values_that_were_never_sent_are_shown(replica: Replica) -> None:
     lab.run("ALTER TABLE t ADD COLUMN c int DEFAULT 7", "INSERT INTO t VALUES (3, 'b', 3, 8)")
     replica.replicate()
     (verdict,) = replica.unequal()
-    assert verdict.different_rows == 4  # without a key, each of two rows is on either side only
+    # Without a key, each of two rows is on either side only.
+    assert (verdict.different_rows, verdict.only_in_source, verdict.only_in_replica) == (4, 2, 2)
+
+
+def test_equal_rows_of_a_table_without_a_key_share_a_line(replica: Replica, run: Run) -> None:
+    lab = replica.lab
+    lab.run(
+        "CREATE TABLE t (a text)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT 'x' FROM generate_series(1, 30)",
+    )
+    replica.replicate()
+    replica.delta("t").delete()
+    found = run("verify", f"--recording={lab.folder}", f"--target={replica.target}", f"--dsn={lab.dsn}")
+    assert "public.t: 30 rows, 30 only in the source as of" in found.out
+    (line,) = re.findall("a='x'.*", found.out)
+    assert re.fullmatch(r"a='x' \(30 times\) +only in the source +", line)
 
 
 def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> None:

@@ -265,6 +265,22 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
         assert changes(path) == changes(tmp_path, [number])
 
 
+def test_extend_finds_a_snapshot_that_was_published_by_a_rename(tmp_path: Path) -> None:
+    """`pgoutput sync` waits with `extend` for the first segments of a recording."""
+    made, folder = tmp_path / "made", tmp_path / "recording"
+    for place in (made, folder):
+        place.mkdir()
+    recording = Recording(folder, may_be_empty=True)
+    snapshot(made, ["one"], ["two"])
+    (made / SNAPSHOT).rename(folder / SNAPSHOT)
+    recording.extend(packs=False)
+    assert recording.numbers == [1, 2]
+    start = SessionStart(session=1, number=3, position=2000, lsn=90)
+    recordings.write(folder, PARALLEL, recordings.wrapped(T, *WHOLE), start=start)
+    recording.extend(packs=False)
+    assert recording.numbers == [1, 2, 3]
+
+
 def test_refresh_sees_new_segments_and_keeps_metadata(tmp_path: Path) -> None:
     """`Recording.refresh` lists new segments, and keeps the last known segment's metadata in memory."""
     with pytest.raises(Exception, match="no segments found"):

@@ -235,17 +235,17 @@ class _Application:
     def _attempt(self, name: str, step: Callable[[], None]) -> str:
         """Call `step`; return the text of the error that it raises, or an empty string if it raises none.
 
-        The text begins with `name`, the name of the relation, unless the error is a ReplicaError.
+        The text does not contain `name`, the name of the relation.
         """
         try:
             step()
         except ReplicaError as failure:
             self.has_conflict = isinstance(failure, ConflictError)
-            return one_line(failure)
+            return one_line(failure).removeprefix(f"{name}: ")
         except (OSError, pa.ArrowException) as failure:
-            return f"{name}: {one_line(failure)}"
+            return one_line(failure)
         except Exception as failure:  # an unexpected error of one table must not stop the other tables
-            return f"{name}: {type(failure).__name__}: {one_line(failure)}"
+            return f"{type(failure).__name__}: {one_line(failure)}"
         return ""
 
     def _apply(self, chunks: Iterator[Chunk]) -> None:

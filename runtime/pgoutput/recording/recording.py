@@ -119,14 +119,15 @@ class Recording:
     def extend(self, *, packs: bool = True) -> None:
         """Find segments that were stored after the last known segment; faster than `refresh`.
 
-        The segments of a snapshot at the beginning of a recording are not found.
+        The segments of a snapshot at the beginning of a recording are found in a local folder only.
 
         Args:
             packs: Whether to find segments that are already in packs. This is needed if the last search was
                 some minutes ago. False saves requests: an object store gets one request if no segment is new.
 
         Raises:
-            RecordingError: The filesystem cannot be read.
+            RecordingError: The filesystem cannot be read, or a local folder has segments for the first time,
+                and `refresh` refuses them.
         """
         if _is_segment(self.location):
             return
@@ -136,6 +137,9 @@ class Recording:
             if packs:
                 last = max(last, last_acknowledged(self.location))
         elif last == known and (modified := self.location.modified) != self._modified:
+            if not known:
+                self.refresh()  # also lists the folder of the snapshot
+                return
             self._modified = modified  # find packed segments in the listing, without the state file
             packed = map(packed_numbers, self.location.names())
             last = self._last_file(max([known, *(numbers[-1] for numbers in packed if numbers)]))

@@ -319,8 +319,8 @@ class Query:
     def _await_segment(self) -> None:
         """Wait for a limited time until there is a new segment, or the query is stopped.
 
-        The segments of a snapshot are in another folder. Until a segment of the stream follows them, new
-        segments are found only by listing the recording.
+        The segments of a snapshot are in another folder. On a remote filesystem, until a segment of the
+        stream follows them, new segments are found only by listing the recording.
         """
         recording = self._recording
         is_local, last = recording.location.is_local, recording.last

@@ -48,7 +48,11 @@ class FoundDifferences(msgspec.Struct, frozen=True):
     rows: int
     """Number of source rows in the key ranges that differ."""
     count: int
-    """Number of rows that differ."""
+    """Number of rows that differ, including those of one side only."""
+    only_in_source: int
+    """Number of rows that only the source has."""
+    only_in_replica: int
+    """Number of rows that only the replica has."""
     shown: tuple[RowDifference, ...]
     """The first of the rows that differ."""
     keys: Keys = frozenset()
@@ -81,7 +85,7 @@ def find_differences(
         identity: Indices of the columns of the replica identity.
         max_keys: Largest number of keys to return; `FoundDifferences.keys` is None if more rows differ.
     """
-    count = 0
+    count = only_in_source = only_in_replica = 0
     shown: dict[int, dict[_Hash, int]] = defaultdict(dict)
     """By number of the key range and `_Hash`: how often the row is in the source, minus in the replica."""
     unequal: dict[int, dict[_Hash, int]] = defaultdict(dict)
@@ -97,10 +101,12 @@ def find_differences(
                 if count < max_keys:
                     unequal[number].update(rows)
                 count += max(plus, minus)
+                only_in_source += max(plus - minus, 0)
+                only_in_replica += max(minus - plus, 0)
     found = list(_describe(source, replica, shown, names, key))
     compared = sum(int(here[0].sum()) for here, _ in sums.values())
     keys = _find_keys(source, replica, unequal, identity) if count <= max_keys else None
-    return FoundDifferences(compared, count, tuple(found[:limit]), keys)
+    return FoundDifferences(compared, count, only_in_source, only_in_replica, tuple(found[:limit]), keys)
 
 
 def _groups(sums: Mapping[int, tuple[Sums, Sums]]) -> Iterator[list[int]]:

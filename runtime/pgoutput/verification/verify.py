@@ -108,7 +108,12 @@ class TableVerdict(msgspec.Struct, frozen=True):
     rows: int
     """Number of rows in the source."""
     different_rows: int = 0
-    """Number of rows that differ."""
+    """Number of rows that differ, including those of one side only."""
+    only_in_source: int = 0
+    """Number of rows that only the source has. Without a key, a changed row is also one that only the replica
+    has."""
+    only_in_replica: int = 0
+    """Number of rows that only the replica has."""
     differences: tuple[RowDifference, ...] = ()
     """The first of the rows that differ, at most `SHOWN_ROWS`."""
     error: str = ""
@@ -355,7 +360,7 @@ class _Pair(msgspec.Struct):
     replica: ReplicaRows | None = None
     sums: list[Sums] = []
     """The sums of the replica's buckets, by key range."""
-    found: FoundDifferences = FoundDifferences(0, 0, ())
+    found: FoundDifferences = FoundDifferences(0, 0, 0, 0, ())
     may_differ: str = ""
     """Value of the table property `pgoutput.may_differ` of the replica's table when it was read."""
     error: str = ""
@@ -583,6 +588,8 @@ class _Comparison(msgspec.Struct):
             lsn if verified is None else verified.lsn,
             pair.progress.rows + found.rows,
             found.count,
+            found.only_in_source,
+            found.only_in_replica,
             found.shown,
             pending=self.as_of.pending(oid),
             keys=found.keys or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from uuid import uuid4
 import typer
 
 from pgoutput._extras import MissingExtraError, install_line, require
-from pgoutput._text import one_line
+from pgoutput._text import REMEDY, one_line
 from pgoutput.cli.common.printing import print_json, printable, refused_values, version_line
 from pgoutput.cli.operate.findings import Finding, Level, Report
 from pgoutput.errors import PgoutputError
@@ -56,10 +55,8 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
         checks += made
         findings += found
     except (PgoutputError, MissingExtraError) as error:
-        text = one_line(str(error))
-        findings.append(
-            Finding("error", "connection", text, "the server cannot be checked", _missing_line(text))
-        )
+        text, _, remedy = one_line(str(error)).partition(REMEDY)
+        findings.append(Finding("error", "connection", text, "the server cannot be checked", remedy))
     findings.sort(key=lambda one: get_args(Level).index(one.level))
     report = Report(f"{version_line()}, Python {python_version()}", server, checks, tuple(findings))
     if json:
@@ -69,16 +66,6 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
             print(printable(line))
     if any(one.level == "error" for one in findings):
         raise typer.Exit(1)
-
-
-def _missing_line(error: str) -> str:
-    """Return the line that the error says is missing in pg_hba.conf; empty for any other error."""
-    entry = re.search(r'no pg_hba\.conf entry for host "(.+?)", user "(.+?)", database "(.+?)"', error)
-    if entry is None:
-        return ""
-    host, role, database = entry.groups()
-    begin, address = ("local", "") if host == "[local]" else ("host", f"{host}/{128 if ':' in host else 32} ")
-    return f"{begin} {database} {role} {address}scram-sha-256 # in pg_hba.conf; SELECT pg_reload_conf()"
 
 
 def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from pgoutput._text import one_line
+from pgoutput._text import REMEDY, one_line
 from pgoutput.cli.operate.findings import Finding, Level
 from pgoutput.errors import PgoutputError
 from pgoutput.recorder import DDL_EVENTS, DDL_EVENTS_SINCE, FIXED_MINORS, MISSING_PRIVILEGES, Connection
@@ -23,7 +23,10 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     level: Level
     query: str
-    """SQL with the placeholders `{slot}` and `{publications}`; returns a row for each problem."""
+    """SQL that returns a row for each problem.
+
+    Its placeholders are `{slot}`, `{publications}` and `{sslmode}`.
+    """
     found: str
     cost: str
     remedy: str
@@ -53,6 +56,16 @@ CHECKS: Final[tuple[Check, ...]] = (
         "the connection to {0} is not encrypted",
         "others in the network can read the rows, and change them",
         "set ssl = on on the server, and sslmode=verify-full in the connection string",
+    ),
+    Check(
+        "certificate",
+        "advice",
+        "SELECT host(inet_server_addr()), {sslmode} FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl "
+        "AND {sslmode} <> 'verify-full' "
+        "AND NOT inet_server_addr() <<= ANY ('{{127.0.0.0/8,::1}}'::inet[])",
+        "with sslmode={1}, the certificate of {0} is not checked against the host name",
+        "whoever redirects the connection can read the rows, and change them",
+        "sslmode=verify-full sslrootcert=… in the connection string",
     ),
     Check(
         "wal_level",
@@ -279,13 +292,15 @@ def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[st
     try:
         Connection(dsn, replication=True).close()
     except PgoutputError as error:
-        text = one_line(str(error))
-        findings.append(Finding("error", "replication connection", text, "nothing can be recorded", ""))
+        text, _, remedy = one_line(str(error)).partition(REMEDY)
+        findings.append(Finding("error", "replication connection", text, "nothing can be recorded", remedy))
     return f"PostgreSQL {version}", len(checks) + 1, findings
 
 
 def _run(connection: Connection, check: Check, slot: str, publications: Sequence[str]) -> Iterator[Finding]:
-    query = sql.SQL(check.query).format(slot=slot, publications=sql.Literal(list(publications)))
+    query = sql.SQL(check.query).format(
+        slot=slot, publications=sql.Literal(list(publications)), sslmode=connection.sslmode
+    )
     for row in connection.query(query):
         texts = (text.format(*row) for text in (check.found, check.cost, check.remedy))
         yield Finding(check.level, check.name, *texts)

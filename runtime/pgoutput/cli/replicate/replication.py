@@ -367,7 +367,7 @@ def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_quer
             run.check(progress.applied_segment, progress.last_segment)
             done = sum(run.output.totals.values()) + progress.applied
             is_reading = not progress.changes and progress.segment > progress.applied_segment
-            text = f"up to segment {progress.segment:,}" if is_reading else counted(done, "change")
+            text = f"reading up to segment {progress.segment:,}" if is_reading else counted(done, "change")
             completed = max(progress.segment - 1, progress.applied_segment)
             bar.update(task, total=progress.last_segment, completed=completed, description=text)
             run.show_interval(text, progress.applied_segment)

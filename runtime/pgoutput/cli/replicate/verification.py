@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -105,18 +106,29 @@ def _show(console: Console, verdict: TableVerdict) -> None:
     elif verdict.is_equal:
         console.print(f"{name}: {counted(verdict.rows, 'row')}, equal {place}")
     else:
-        rows = f"{counted(verdict.rows, 'row')}, {verdict.different_rows:,} different"
-        console.print(f"{name}: {rows} {place}")
+        here, there = verdict.only_in_source, verdict.only_in_replica
+        counts = {
+            "different": verdict.different_rows - here - there,
+            "only in the source": here,
+            "only in the replica": there,
+        }
+        texts = [
+            counted(verdict.rows, "row"),
+            *(f"{number:,} {kind}" for kind, number in counts.items() if number),
+        ]
+        console.print(f"{name}: {', '.join(texts)} {place}")
         console.print(_differences(verdict.differences))
         if (hidden := verdict.different_rows - len(verdict.differences)) > 0:
             console.print(f"and {counted(hidden, 'more row')}")
 
 
 def _differences(rows: Sequence[RowDifference]) -> Table:
-    """Return a table to print, with a line for each value that differs."""
+    """Return a table to print, with a line for each value that differs; equal rows share a line."""
     table = Table("key", "column", "source", "replica", box=box.SIMPLE)
-    for row in rows:
+    for row, equal in groupby(rows):
         key = ", ".join(f"{printable(name)}={_shown(value)}" for name, value in row.key.items())
+        if (times := len(list(equal))) > 1:
+            key += f" ({times} times)"
         if not row.columns:
             sides = ("", row.kind) if row.kind == "only in the replica" else (row.kind, "")
             table.add_row(key, "", *sides)

@@ -181,6 +181,12 @@ class Connection:
         return make_conninfo(self._dsn, **{name: value.decode() for name, value in place.items()})
 
     @property
+    def sslmode(self) -> str:
+        """Mode of TLS, from the DSN, the environment, a service file or libpq's default."""
+        (value,) = (one.val for one in self._libpq.info if one.keyword == b"sslmode")
+        return (value or b"").decode()
+
+    @property
     def backend_pid(self) -> int:
         """Process ID of the server process of this connection."""
         return self._libpq.backend_pid

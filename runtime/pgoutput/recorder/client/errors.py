@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 import psycopg
 from psycopg import pq, sql
 
-from pgoutput._text import one_line
+from pgoutput._text import REMEDY, one_line
 from pgoutput.errors import ConnectionLost, ReplicationError
 
 _RETRYABLE: Final = (
@@ -48,13 +48,27 @@ libpq does not keep the SQLSTATE of these errors. Errors in other languages than
 therefore retried.
 """
 
+_RUN: Final = "a superuser has to run: "
+_CREATE_ROLE: Final = "CREATE ROLE {role} LOGIN REPLICATION PASSWORD '…'"
+
 _REMEDIES: Final = {
-    "is not permitted to log in": "ALTER ROLE {role} LOGIN",
-    "must be superuser or replication role": "ALTER ROLE {role} REPLICATION",
-    "permission denied to start WAL sender": "ALTER ROLE {role} REPLICATION",
-    "does not have CONNECT privilege": "GRANT CONNECT ON DATABASE {database} TO {role}",
+    "is not permitted to log in": f"{_RUN}ALTER ROLE {{role}} LOGIN",
+    "must be superuser or replication role": f"{_RUN}ALTER ROLE {{role}} REPLICATION",
+    "permission denied to start WAL sender": f"{_RUN}ALTER ROLE {{role}} REPLICATION",
+    "does not have CONNECT privilege": f"{_RUN}GRANT CONNECT ON DATABASE {{database}} TO {{role}}",
+    "role {role} does not exist": f"{_RUN}{_CREATE_ROLE}",
+    "password authentication failed": "correct the password in the DSN, PGPASSWORD or ~/.pgpass, whichever "
+    f"comes first; or {_RUN}ALTER ROLE {{role}} PASSWORD '…'; or, if the role does not exist, {_CREATE_ROLE}",
+    "no password supplied": "put the password into ~/.pgpass, PGPASSWORD or the DSN",
+    "requested standby connections exceeds": "end unused walsenders (pg_stat_replication), or "
+    f"{_RUN}ALTER SYSTEM SET max_wal_senders = …; then restart the server",
 }
-"""SQL that lets a role connect, by the part of the English error text that shows the cause."""
+"""What lets a role connect, by the part of the English error text that shows the cause."""
+
+_MISSING_ENTRY: Final = re.compile(
+    r'no pg_hba\.conf entry for host "(.+?)", user "(.+?)", database "(.+?)"(?:, (SSL (?:encryption|on)))?'
+)
+"""Pattern for the error that pg_hba.conf has no matching line; the last group is empty without TLS."""
 
 _MULTIPLE_ATTEMPTS: Final = "\nMultiple connection attempts failed. All failures were:\n- host: "
 """Text that psycopg puts before the errors of all attempts, if a DSN has several servers or addresses."""
@@ -141,11 +155,8 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
         of the servers refused a password or certificate, else ReplicationError.
     """
     text = f"no connection: {one_line(str(error))}"
-    for sign, statement in _REMEDIES.items():
-        if sign in text and error.pgconn is not None:
-            names = {"role": error.pgconn.user, "database": error.pgconn.db}
-            quoted = {key: sql.Identifier(name.decode()).as_string() for key, name in names.items()}
-            text += f": a superuser has to run: {statement.format(**quoted)}"
+    if remedy := _remedy(text, error.pgconn):
+        text += f"{REMEDY}{remedy}"
     last, _, attempts = str(error).partition(_MULTIPLE_ATTEMPTS)
     servers: dict[str, list[str]] = {}
     for attempt in attempts.split("\n- host: ") if attempts else [last]:
@@ -153,6 +164,43 @@ def error_of_attempt(error: psycopg.OperationalError) -> ReplicationError:
         servers.setdefault(server if found else "", []).append(reason if found else attempt)
     classes = {_class_of_refusal(reasons) for reasons in servers.values()}
     return max(classes, key=(ReplicationError, CredentialsRefused, ConnectionLost).index)(text)
+
+
+def _remedy(text: str, connection: pq.abc.PGconn | None) -> str:
+    """Return what lets the role connect, given the errors of all attempts; empty if it is not known.
+
+    Args:
+        text: The errors, on one line.
+        connection: The last connection, closed; None if there is none.
+    """
+    options = {} if connection is None else {one.keyword: one.val for one in connection.info}
+    if entries := _MISSING_ENTRY.findall(text):
+        return _missing_line(entries, is_unencrypted=options.get(b"sslmode") == b"disable")
+    if connection is None:
+        return ""
+    names = {"role": connection.user, "database": connection.db}
+    quoted = {key: sql.Identifier(name.decode()).as_string() for key, name in names.items()}
+    return next(
+        (one.format(**quoted) for sign, one in _REMEDIES.items() if sign.format(**quoted) in text), ""
+    )
+
+
+def _missing_line(entries: list[tuple[str, ...]], *, is_unencrypted: bool) -> str:
+    """Return the missing line of pg_hba.conf, which demands TLS if the client has used TLS.
+
+    Args:
+        entries: For each attempt: address of the client, role, database, and empty without TLS.
+        is_unencrypted: Whether the DSN forbids TLS.
+    """
+    (host, role, database, _), *_ = entries
+    kind, address = "local", ""
+    if host != "[local]":
+        if is_unencrypted:
+            return "use sslmode=verify-full, or another than disable: the server may demand TLS (hostssl)"
+        has_tls = any(tls for *_, tls in entries)
+        kind, address = "hostssl" if has_tls else "host", f"{host}/{128 if ':' in host else 32} "
+    line = f"{kind} {database} {role} {address}scram-sha-256"
+    return f"add to pg_hba.conf, then run SELECT pg_reload_conf(): {line}"
 
 
 def _class_of_refusal(reasons: list[str]) -> type[ReplicationError]:
