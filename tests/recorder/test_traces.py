@@ -85,7 +85,7 @@ def test_a_failed_table_is_the_status_of_the_span(lab: Lab, lake: Path, tracer: 
     replicate(lab.folder, lake)
     ((status, text),) = tracer.states
     assert status is trace.StatusCode.ERROR
-    assert text.startswith("public.t: part-")
+    assert text.startswith(f"public.t: {table.place}/part-")
     replicate(lab.folder, lake)
     assert tracer.states == [(status, text)] * 2
 

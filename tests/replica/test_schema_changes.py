@@ -134,9 +134,7 @@ def test_a_column_that_somebody_else_added_is_an_error(server: SimulatedServer, 
     text = PrimitiveType("string")
     delta_table_of(tmp_path).alter.add_columns([Field("mine", MapType(text, text))])
     server.insert("2", "v", "w")
-    with pytest.raises(
-        ReplicaError, match=r"public\.t: another program has changed the columns of the table"
-    ):
+    with pytest.raises(ReplicaError, match=r"^another program has changed the columns of the table"):
         send(tmp_path, server, 1, history=False)
 
 
