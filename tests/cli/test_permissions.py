@@ -149,8 +149,8 @@ def test_root_is_refused_where_its_files_would_stop_another_user(
         for command in commands:
             done = run(*command)
             assert (done.code, done.out) == (2, "")
-            # A test that is not run by root has made both folders; `verify` checks the recording first.
-            named = lab.folder if lab.folder.owner() != "root" and command[0] == "verify" else folder
+            # A test that is not run by root has made both folders, and the recording is checked first.
+            named = folder if lab.folder.owner() == "root" else lab.folder
             assert f"{named}: the folder belongs to the user {named.owner()}, whose" in done.err
             assert f"(runuser -u {folder.owner()} -- pgoutput …)" in done.err
         assert sorted(lab.folder.parent.rglob("*")) == before
