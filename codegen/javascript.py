@@ -118,7 +118,7 @@ def union(names: Sequence[str], start: int) -> str:
 
 
 class Layouts:
-    """The distinct layouts of messages in all protocol versions, as JSON and as functions that read them."""
+    """The distinct layouts of messages in all protocol versions: each as JSON, and as a reading function."""
 
     def __init__(self, spec: Spec, versions: Mapping[int, View], every: View, envelope: View) -> None:
         self._spec = spec

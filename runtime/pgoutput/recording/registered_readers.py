@@ -14,7 +14,7 @@ _SUFFIX: Final = ".json"
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """A registered reader of a recording, such as a query that keeps a replica."""
+    """A reader that is registered in a recording: the recording keeps the segments that it has not read."""
 
     id: str
     """ID of the reader; for a replica, the ID of its query."""

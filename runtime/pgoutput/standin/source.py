@@ -150,6 +150,8 @@ class GeneratedSource:
     def start(self, options: PluginOptions, after_lsn: int) -> Iterator[Envelope | None]:
         """Return the stream of a new connection, without transactions that ended at or before `after_lsn`.
 
+        The stream yields None while the next message is not available yet.
+
         Args:
             options: Options from the client's START_REPLICATION command.
             after_lsn: LSN that the client has acknowledged.

@@ -51,8 +51,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     def requested(self) -> dict[str, str]:
         """Return the options of START_REPLICATION that differ from their default, as text by option name.
 
-        `proto_version` is left out. An option that the protocol version lacks is left out too: the server
-        reads its value from the slot.
+        `proto_version` is left out, and so are options that the protocol version lacks. The slot may still
+        have such an option (`two_phase`).
         """
         return {
             name: value

@@ -82,7 +82,7 @@ def find_differences(
         names: Names of the columns.
         key: Indices of the columns that identify a row; empty if only the whole row does.
         limit: Largest number of rows to return.
-        identity: Indices of the columns of the replica identity.
+        identity: Indices of the columns of the replica identity, whose values are `FoundDifferences.keys`.
         max_keys: Largest number of keys to return; `FoundDifferences.keys` is None if more rows differ.
     """
     count = only_in_source = only_in_replica = 0

@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class LsnRange(NamedTuple):
-    """A range of commit LSNs."""
+    """A range of commit LSNs; both bounds are included."""
 
     first: int = 0
     """Lowest LSN of the range."""

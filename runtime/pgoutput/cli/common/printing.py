@@ -47,7 +47,10 @@ def print_json(value: object, *, flush: bool = False) -> None:
 
 
 def print_event(event: msgspec.Struct, *, detail: bool = False) -> None:
-    """Print an event as a line of JSON on standard output, shortened to 4,096 bytes unless `detail`."""
+    """Print an event as a line of JSON on standard output.
+
+    Unless `detail`, lists and texts of an event with more than 4,096 bytes are cut off (`bounded_fields`).
+    """
     print_json(event if detail else bounded_fields(event), flush=True)
 
 

@@ -33,10 +33,9 @@ _THREADS: Final = 16
 
 
 def show(folder: str, json: bool) -> None:
-    """Print the segments of a recording, its schema versions, publication changes, and states of tables.
+    """Print the segments of a recording, its schema versions, publication changes, readers and tables.
 
-    The states are the incomplete tables, the tables of replicas that were found equal to the source, and the
-    readers of the recording.
+    Tables are printed if they are incomplete, or if `verify` has found the table of a replica equal.
 
     Raises:
         RecordingError: The recording has no segments, a segment cannot be read, or a segment is missing.

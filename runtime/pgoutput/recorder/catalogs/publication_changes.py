@@ -79,8 +79,8 @@ def _altered_settings(before: Catalog, after: Catalog) -> dict[str, str]:
             for column, text in _SETTINGS.items()
             if was.get(column) != now.get(column)
         ]
-        # Report an updated row of pg_publication if one of `_SETTINGS` was altered, or if all settings are
-        # equal: then a setting was altered and set back. Otherwise only the owner was changed.
+        # The row of pg_publication was updated. If nothing differs, not even the owner, a setting was altered
+        # and set back. If only the owner differs, nothing is reported.
         if old.row_version != one.row_version and (altered or was == now):
             texts[one.name] = f"altered ({'; '.join(altered) or 'and set back'})"
     return texts

@@ -18,6 +18,8 @@ def start_decoding(
 ) -> tuple[PluginOptions, Iterator[Envelope | None]]:
     """Return the plugin options parsed from `given`, and the source's stream after `after_lsn`.
 
+    The stream yields None while the next message is not available yet.
+
     Raises:
         ServerError: The plugin refuses the options, a publication does not exist, or the source fails.
     """
