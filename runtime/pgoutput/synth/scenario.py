@@ -346,7 +346,7 @@ class Scenario:
             )
         if definition.where is not None or definition.column_list is not None:
             raise ScenarioError(
-                f"{definition.full_name}: leave out `where` and `column_list`: partitioned tables do not support them"
+                f"{definition.full_name}: partitioned tables do not support `where` and `column_list`"
             )
         root, column = self._register(ScenarioTable(definition, self._database)), definition.column(by)
         for name, values in partitions.items():

@@ -74,8 +74,8 @@ def choose_hash(connection: Connection) -> RowHash:
         if row != (f"({_NO_SPACES})",):
             raise ReplicationError(
                 "`pgoutput verify` cannot compare this database: the locale of the database treats single "
-                "bytes of multibyte letters as white space, which changes the server's text of rows. Compare a "
-                "copy of the database that has another locale, such as C"
+                "bytes of multibyte letters as white space, which changes the server's text of rows. Compare "
+                "a copy of the database that has another locale, such as C"
             )
     if encoding not in ("UTF8", "SQL_ASCII"):
         return RowHash(_DIGESTED.format(_CONVERTED), md5_hashes)
