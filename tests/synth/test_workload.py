@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -45,6 +46,7 @@ from pgoutput.synth.workload import (
     writer,
 )
 from pgoutput.synth.workload.messages import WindowMessages
+from pgoutput.synth.workload.row_choice import UPDATE, choose_rows
 from pgoutput.synth.workload.writer import EXPECTED_ROWS
 from tests.conftest import Run
 from tests.effort import mostly_nightly
@@ -434,3 +436,10 @@ def normalized(messages: list[bytes]) -> list[m.Message]:
                 one = msgspec.structs.replace(one, relation_oid=oids[one.relation_oid])
         found.append(one)
     return found
+
+
+def test_updates_are_spread_over_the_rows_of_a_table() -> None:
+    changes, mix = np.zeros(2_000, np.int64), Mix(insert=1, update=1, delete=0)
+    chosen = choose_rows(np.random.default_rng(1), changes, mix, 1, np.zeros(0, np.int64))
+    updated = chosen.rows[chosen.kinds == UPDATE].tolist()
+    assert len({*updated}) > len(updated) / 3
