@@ -262,7 +262,7 @@ def test_names_with_special_characters(tmp_path: Path) -> None:
         "public.~2E~2E~2Fx y~2F~252F é"
     ]
     assert rows_of(tmp_path).to_pylist() == [
-        {"id": 2, "ID_": "a", 'a."b`/%': "b", "_rescued_data": "c", "": "d", "_rescued_data_": None}
+        {"id": 2, "ID_": "a", 'a."b`/%': "b", "_rescued_data": "c", "_": "d", "_rescued_data_": None}
     ]
 
 

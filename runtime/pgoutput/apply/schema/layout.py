@@ -65,9 +65,10 @@ class TableLayout(msgspec.Struct, frozen=True):
 def delta_names(columns: Iterable[Column]) -> list[str]:
     """Return each column's name in a Delta table, where names that differ only in case are equal.
 
-    Underscores are appended to a name that an earlier column has already.
+    Underscores are appended to an empty name, which readers of Iceberg take for another column, and to a name
+    that an earlier column has already.
     """
-    taken: set[str] = set()
+    taken = {""}
     return [_unique_name(column.name, taken) for column in columns]
 
 
