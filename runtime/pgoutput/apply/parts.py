@@ -22,7 +22,7 @@ import numpy as np
 from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput._text import one_line
 from pgoutput.apply.batch import TableResult, Updates, must_switch, skip_applied
-from pgoutput.apply.chunks import MAX_ROWS, split_changes
+from pgoutput.apply.chunks import MAX_ROWS, Chunk, split_changes
 from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, add_rows, rewritten_files
 from pgoutput.apply.rows import ChunkWriter
 from pgoutput.apply.schema import changed_properties, read_layout
@@ -159,32 +159,20 @@ def fold_part(
                 table = version.open()
                 layout, files, keys = read_layout(table, version.place), PendingFiles(table), chunk.keys
             if chunk.truncates or chunk.is_alteration or chunk.replaced_by is not None:
-                raise PartsError(
-                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
-                    "they contain a truncate or ALTER TABLE"
-                )
+                raise _refusal(chunk, "they contain a truncate or ALTER TABLE")
             if not 0 < len(chunk.keys) < len(chunk.columns) or chunk.keys != keys:
-                raise PartsError(
-                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
-                    "no column or each column of the relation belongs to its key, or the key has changed"
+                raise _refusal(
+                    chunk,
+                    "no column or each column of the relation belongs to its key, or the key has changed",
                 )
             if chunk.columns != layout.columns or changed_properties(table, files, layout, chunk)[0]:
-                raise PartsError(
-                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
-                    "they change columns or properties of the table"
-                )
+                raise _refusal(chunk, "they change columns or properties of the table")
             writer = ChunkWriter(files, layout, chunk)
             if writer.moves_keys:
-                raise PartsError(
-                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
-                    "an update moves a row to another key"
-                )
+                raise _refusal(chunk, "an update moves a row to another key")
             files.change(*writer.fold())
             if writer.unmatched:
-                raise PartsError(
-                    f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: "
-                    "some do not match the rows of the table"
-                )
+                raise _refusal(chunk, "some do not match the rows of the table")
         except Exception as error:
             if files is not None:
                 files.discard()
@@ -201,6 +189,10 @@ def fold_part(
         added=tuple(files.added),
         removed=removed,
     )
+
+
+def _refusal(chunk: Chunk, reason: str) -> PartsError:
+    return PartsError(f"{chunk.namespace}.{chunk.name}: only `apply_changes` can apply the changes: {reason}")
 
 
 def plan_rewrites(oid: int, version: TableVersion, parts: Sequence[Part]) -> list[Rewrite]:
