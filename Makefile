@@ -67,7 +67,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test specs nightly clients readers matrix crash torture replica oracle check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
+.PHONY: help setup demo quick test specs nightly clients readers matrix crash torture replica oracle shadow check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,10 @@ replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alt
 oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams; SERVER=15 for another
 	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
 	@PGOUTPUT_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.synth.compare $(if $(SERVER),--server $(SERVER))
+
+shadow: $(READY) ## Run PostgreSQL's own tests beside replicas: POSTGRES=sources BIN=programs, TESTS='subscription/*' for some
+	@.venv/bin/python -m tests.shadow $(or $(POSTGRES),$(error POSTGRES= names a checkout of the server's sources)) \
+	    $(or $(BIN),$(error BIN= names the folder of the server's programs)) $(TESTS)
 
 check: $(READY) ## Check lint, format and types, and that generated/ is what spec/ says
 	.venv/bin/python -m ruff check
