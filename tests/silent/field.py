@@ -1,6 +1,6 @@
 """Run many cases of DDL beside one recorder, and compare the replica with the server afterwards.
 
-The comparison shares no code with what decides whether tables are copied: the server's own texts are compared.
+The comparison shares no code with what decides whether tables are copied: it reads the server's own texts.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class Field:
         query = f"WHERE attrelid = '{schema}.t'::regclass AND attnum > 0 AND NOT attisdropped"
         query += " AND attgenerated = ''" if lab.version >= 12 else ""
         columns = [one for (one,) in lab.rows(f"SELECT attname FROM pg_attribute {query} ORDER BY attnum")]
-        values = ", ".join(f"CASE WHEN {one} IS NOT NULL THEN format('%s', {one}) END" for one in columns)
+        values = ", ".join(
+            f"CASE WHEN {one} IS DISTINCT FROM NULL THEN format('%s', {one}) END" for one in columns
+        )
         expected = lab.rows(f"SELECT {values} FROM {schema}.t")
         oid = lab.value(f"SELECT '{schema}.t'::regclass::oid::int8")
         table = replica_tables(self._target).get(oid)
