@@ -65,6 +65,11 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
     or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
     """
+    output: str = ""
+    """How values of the type are written as text: name of the output function (typoutput).
+
+    Types whose functions write equal bytes as equal text have the same name here.
+    """
 
 
 Description: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -92,6 +97,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """xmin of the table's row in pg_class: the last transaction that has altered or truncated the table."""
     is_truncated: bool
     """Whether the catalogs prove that the current file was created by TRUNCATE, and not by a rewrite."""
+    is_repacked: bool
+    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
     links: tuple[str, ...]
     """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
@@ -118,6 +125,8 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
     """Whether a pg_attribute row is unchanged since CREATE TABLE: then the table was never attached."""
+    is_unaltered: bool
+    """Whether all pg_attribute rows, also of dropped columns, are unchanged since CREATE TABLE."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]
@@ -182,6 +191,8 @@ class Catalog(msgspec.Struct, frozen=True):
     """
     next_xid: int = 0
     """First xid that was not assigned when the catalogs were read (txid_snapshot_xmax)."""
+    type_changes: dict[int, int] = {}
+    """Youngest xid (32 bits) that may have altered a type in `types`, by OID; without types never altered."""
 
     @property
     def roots(self) -> set[int]:

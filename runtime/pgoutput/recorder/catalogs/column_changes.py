@@ -26,6 +26,7 @@ def altered_columns(
     old: CatalogTable,
     new: CatalogTable,
     altered_types: Mapping[int, str],
+    was_published: Callable[[Column], bool],
     is_published: Callable[[Column], bool],
     *,
     was_rewritten: bool,
@@ -38,6 +39,7 @@ def altered_columns(
         new: The table as read later.
         altered_types: Why existing values of altered types have another text now, by OID of the type; the
             function `altered_types` returns it.
+        was_published: Returns whether a column of `old` was published.
         is_published: Returns whether a column of `new` is published.
         was_rewritten: Whether ALTER TABLE may have rewritten the table.
         are_described: Whether an event trigger describes each ALTER TABLE in the stream. If so, replicas
@@ -58,6 +60,8 @@ def altered_columns(
     may_be_attached = _may_have_been_attached(old, new)
 
     def reason(name: str, now: Column) -> str:
+        if now.type_oid in altered_types:
+            return altered_types[now.type_oid]
         if now.number not in names:
             if name in old.columns and not are_described:
                 return "dropped and added again"
@@ -67,12 +71,14 @@ def altered_columns(
         was = old.columns[names[now.number]]
         if last_names.get(now.number, name) != name and not (are_described or follows_renames):
             return RENAMED
-        if now.type_oid in altered_types:
-            return altered_types[now.type_oid]
+        if is_published(now) and not was_published(was):
+            return "not published before"
         if was.row_version == now.row_version:
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
+        if was.type_oid != now.type_oid and was.output != now.output:
+            return "retyped (its values have other texts)"
         if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
         return ATTACHED if may_be_attached else ""
@@ -183,11 +189,16 @@ def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
     """Return why existing values of altered types have another text now, by OID of the type.
 
-    Such a type is an enum of which a value was renamed, or a composite type whose attributes were altered.
+    Such a type is an enum of which a value was renamed, or a composite type whose attributes were altered. A
+    type that `before` lacks counts as altered if its rows may be younger than `before` and than its creation.
     """
     reasons = {}
     for oid, now in after.types.items():
-        was = before.types.get(oid, now)
+        was = before.types.get(oid)
+        if was is None:
+            if oid in after.type_changes and (after.type_changes[oid] - before.xid) % 2**32 < 2**31:
+                reasons[oid] = "of a type that was altered"
+            continue
         if any(now.get(place, value) != value for place, value in was.items() if place.startswith("enum")):
             reasons[oid] = "of an enum of which a value was renamed"
         elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
