@@ -16,6 +16,7 @@ from pgoutput.recorder.catalogs.changes import (
     compare_catalogs,
 )
 from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
+from pgoutput.recorder.catalogs.publication_changes import with_missing_publications
 from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog, wal_end
 from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
 
@@ -187,6 +188,7 @@ class CatalogWatch:
                 "the event trigger was installed: the recorder has to connect again to receive its messages"
             )
         changes = compare_catalogs(self._before, catalog, connection)
+        catalog = with_missing_publications(self._before, catalog, self._publications)
         catalog = with_undescribed(self._before, catalog)
         existing = frozenset(existing_relations(connection, asked))
         with self._condition:

@@ -132,8 +132,16 @@ class PermissionDenied(ReplicationError):
     """The role lacks a privilege."""
 
 
-class CredentialsRefused(ReplicationError):
+class LateRefusal(ReplicationError):
+    """A refusal that is retryable if the server has streamed before."""
+
+
+class CredentialsRefused(LateRefusal):
     """The password or certificate was refused or is missing; retryable if the server has streamed before."""
+
+
+class PublicationMissing(LateRefusal):
+    """A publication does not exist; retryable if the server has streamed before: it may have been renamed."""
 
 
 _CLASSES: Final = {
