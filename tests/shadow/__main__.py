@@ -23,7 +23,7 @@ import msgspec
 from tests.shadow import report
 from tests.shadow.follow import run_test
 from tests.shadow.programs import Programs
-from tests.shadow.results import KINDS, Outcome, save
+from tests.shadow.results import KINDS, Outcome, save, save_names
 from tests.shadow.sync import Rules
 from tests.shadow.traffic import TRAFFIC, run_traffic
 
@@ -55,14 +55,15 @@ def main() -> None:
     arguments = parser.parse_args()
     programs = Programs(arguments.programs.resolve())
     tests = find_tests(arguments.source.resolve())
-    chosen = [test for test in tests if any(fnmatchcase(test, one) for one in arguments.tests or ["*"])]
+    chosen = dict.fromkeys(t for one in arguments.tests or ["*"] for t in tests if fnmatchcase(t, one))
     if not chosen:
         raise SystemExit(f"no such test; there are {', '.join(tests)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    kept = KEPT / str(programs.major)
+    save_names(tests, kept)
     for test in chosen:
-        outcome = run(test, arguments.source.resolve(), programs, keep=arguments.keep)
-        save(outcome, KEPT / str(programs.major))
-        report.write(KEPT)
+        save(run(test, arguments.source.resolve(), programs, keep=arguments.keep), kept)
+        report.PAGE.write_text(report.page(KEPT), encoding="utf-8")
 
 
 def find_tests(source: Path) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tests.shadow.results import KINDS, Outcome, Result, load
+from tests.shadow.results import KINDS, Outcome, Result, load, load_names
 
 PAGE: Final = Path(__file__).parents[2] / "docs/postgresql-tests.md"
 
@@ -53,19 +53,16 @@ result counts.
 what traffic prints is not looked at."""
 
 
-def page(outcomes: Iterable[Outcome]) -> str:
-    """Return the text of the page."""
+def page(folder: Path) -> str:
+    """Return the text of the page, from the outcomes below `folder`, which has a folder for each version."""
     parts = [HEAD]
-    by_major: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_major.setdefault(outcome.server.partition(".")[0], []).append(outcome)
-    for major in sorted(by_major, key=int):
-        parts += _section(major, by_major[major])
+    for kept in sorted(folder.iterdir(), key=lambda path: int(path.name)):
+        parts += _section(kept.name, load(kept), load_names(kept))
     return "\n\n".join(parts) + "\n"
 
 
-def _section(major: str, outcomes: list[Outcome]) -> Iterable[str]:
-    """Yield the parts of the page about one major version."""
+def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[str]:
+    """Yield the parts of the page about one major version, whose sources have these tests."""
     dates = sorted({outcome.date for outcome in outcomes})
     servers, versions = (
         ", ".join(sorted({getattr(o, name) for o in outcomes})) for name in ("server", "version")
@@ -81,8 +78,10 @@ def _section(major: str, outcomes: list[Outcome]) -> Iterable[str]:
             yield f"### {kind} ({major})"
             yield _table(["test", "table", "reason"], lines)
     if skipped := [[_escaped(outcome.test), outcome.skipped] for outcome in outcomes if outcome.skipped]:
-        yield f"### Not run ({major})"
+        yield f"### Not applicable as a whole ({major})"
         yield _table(["test", "reason"], skipped)
+    if missing := sorted(set(tests) - {outcome.test for outcome in outcomes}):
+        yield f"{len(missing)} of {len(tests)} tests have not been run: {_some(missing)}."
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -107,8 +106,13 @@ def _reasons(kind: str, outcomes: Iterable[Outcome]) -> Iterable[list[str]]:
                 alike.setdefault(_shown(result.reason), []).append(result)
         for reason, results in alike.items():
             names = sorted({result.table or f"({', '.join(result.publications)})" for result in results})
-            tables = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            yield [_escaped(outcome.test), _escaped(tables), reason]
+            yield [_escaped(outcome.test), _some(names), reason]
+
+
+def _some(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return _escaped(", ".join(names[:5]) + more)
 
 
 def _shown(reason: str) -> str:
@@ -125,8 +129,3 @@ def _escaped(text: str) -> str:
 def _table(header: list[str], rows: Iterable[list[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def write(folder: Path) -> None:
-    """Write the page from the outcomes below `folder`, one folder for each major version of the server."""
-    PAGE.write_text(page(outcome for major in folder.iterdir() for outcome in load(major)), encoding="utf-8")

@@ -58,6 +58,16 @@ def save(outcome: Outcome, folder: Path) -> None:
 
 
 def load(folder: Path) -> list[Outcome]:
-    """Return the outcomes of all tests in a folder, by the tests' names."""
+    """Return the outcomes of all tests in a folder, in the order of their names."""
     outcomes = [msgspec.json.decode(path.read_bytes(), type=Outcome) for path in folder.glob("*.json")]
     return sorted(outcomes, key=lambda outcome: outcome.test)
+
+
+def save_names(tests: list[str], folder: Path) -> None:
+    """Write the names of all tests into a file in `folder`: the page names those that did not run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tests").write_text("\n".join(tests))
+
+
+def load_names(folder: Path) -> list[str]:
+    return (folder / "tests").read_text().splitlines()

@@ -46,7 +46,7 @@ class Rules(msgspec.Struct, frozen=True):
     """Further options of `pgoutput sync`."""
     kills: bool = False
     """Whether `kill -9` ends `sync` at random."""
-    seconds: float = 180.0
+    seconds: float = 90.0
     """Seconds that the recording has to reach the end of the WAL, and then the replica to apply it."""
 
 
@@ -109,7 +109,7 @@ class Sync:
             )
         deadline = time.monotonic() + START
         while time.monotonic() < deadline and self._process.poll() is None and not self._asked("active"):
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def _watch(self) -> None:
         """Start the program again when it ends, and kill it at random if the rules say so."""
@@ -161,7 +161,7 @@ class Sync:
         self._await(self._has_recorded)
         results = list(compare(self._admin, self.publications, str(self._target)))
         if any(result.kind == "SILENT" for result in results):
-            self._await(self._has_applied)
+            self._await(self._has_applied, pause=3)
         deadline = time.monotonic() + PATIENCE
         while not _is_settled(results) and time.monotonic() < deadline:
             time.sleep(1)
@@ -172,11 +172,11 @@ class Sync:
             results = list(compare(self._admin, self.publications, str(self._target), self._subscriber))
         return results
 
-    def _await(self, condition: Callable[[], bool]) -> None:
+    def _await(self, condition: Callable[[], bool], *, pause: float = 0.3) -> None:
         """Wait until a condition is true of the running program, or time is over."""
         deadline = time.monotonic() + self._rules.seconds
         while time.monotonic() < deadline and self._process.poll() is None and not condition():
-            time.sleep(0.2)
+            time.sleep(pause)
 
     def _has_recorded(self) -> bool:
         """Return whether the slot has reached the end that the server's WAL has had for the check."""

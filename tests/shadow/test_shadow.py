@@ -11,7 +11,7 @@ from pgoutput.replica import replica_tables
 from tests.server import Server
 from tests.shadow import report, sync as sync_module
 from tests.shadow.follow import read_tap
-from tests.shadow.results import Outcome, Result, load, save
+from tests.shadow.results import Outcome, Result, load, save, save_names
 from tests.shadow.statements import Statement, change, parse
 from tests.shadow.sync import Rules, Sync
 from tests.shadow.traffic import permutations, without_drops
@@ -94,14 +94,16 @@ def test_page(tmp_path: Path) -> None:
     skipped = Outcome("subscription/012_b", "18.6", "1.0", "2026-01-03", skipped="no ICU")
     save(outcome, tmp_path / "15")
     save(skipped, tmp_path / "18")
-    outcomes = [*load(tmp_path / "18"), *load(tmp_path / "15")]
-    assert outcomes == [skipped, outcome]
-    lines = report.page(outcomes).splitlines()
+    assert [*load(tmp_path / "15"), *load(tmp_path / "18")] == [outcome, skipped]
+    save_names([outcome.test], tmp_path / "15")
+    save_names([skipped.test, "traffic/core"], tmp_path / "18")
+    lines = report.page(tmp_path).splitlines()
     assert "| subscription/001\\_a | 1 | 0 | 2 | 0 | 1 | 1 | 1 | 3 ok | 5 |" in lines
     assert "| subscription/001\\_a | public.t | the server has 2 rows at LSN \\| in …/all |" in lines
     assert "| subscription/001\\_a | public.v, public.w | failed |" in lines
     assert lines.count("| subscription/001\\_a | (p) | exit code 3 |") == 1
     assert "| subscription/012\\_b | no ICU |" in lines
+    assert "1 of 2 tests have not been run: traffic/core." in lines
     assert [line for line in lines if line.startswith("## ")] == ["## PostgreSQL 15", "## PostgreSQL 18"]
 
 
