@@ -157,7 +157,14 @@ def _run_piece(
         )
     else:
         command, folder = [programs.tools / "isolation/isolationtester", "dbname=regression"], home
-    as_user(command, environment, folder, log, seconds=FILE_SECONDS, given=piece.text.encode())
+    as_user(
+        command,
+        environment,
+        folder,
+        log,
+        seconds=FILE_SECONDS,
+        given=piece.text.encode(errors="surrogateescape"),
+    )
 
 
 def _pieces(name: str, source: Path, programs: Programs) -> Iterator[Piece]:
@@ -168,16 +175,22 @@ def _pieces(name: str, source: Path, programs: Programs) -> Iterator[Piece]:
             control = Path(programs.config("--sharedir")) / "extension" / f"{module}.control"
             if module != "test_decoding" and control.is_file():
                 for path in _in_order(folder):
-                    yield Piece(f"t_{module}", path, without_drops(path.read_text(errors="surrogateescape")))
+                    yield Piece(
+                        _schema(module), path, without_drops(path.read_text(errors="surrogateescape"))
+                    )
             continue
         for path in sorted(folder.iterdir(), key=lambda path: (path.stem != "test_setup", path.stem)):
             text = path.read_text(errors="surrogateescape")
-            schema = "t_" + re.sub(r"\W", "_", path.stem)
+            schema = _schema(path.stem)
             if path.suffix == ".sql":
                 yield Piece("public" if path.stem == "test_setup" else schema, path, without_drops(text))
             elif path.suffix == ".spec":
                 for number, permuted in enumerate(permutations(text)):
                     yield Piece(f"{schema}_{number}", path, permuted)
+
+
+def _schema(name: str) -> str:
+    return "t_" + re.sub(r"\W", "_", name).lower()
 
 
 def _in_order(folder: Path) -> list[Path]:
