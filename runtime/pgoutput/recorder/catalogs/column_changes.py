@@ -18,6 +18,13 @@ RENAMED: Final = "renamed"
 SET_BACK: Final = "altered and set back (perhaps renamed)"
 ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
 
+_SAME_TEXT: Final = {1047: 47, 1045: 47, 1565: 1580, 1151: 1313}
+"""Output functions that write equal bytes as text that means the same.
+
+Those of varchar and bpchar write text, and that of bit writes varbit. Those of timestamptz and timestamp need
+a time zone of UTC, without which the server rewrites the table.
+"""
+
 WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
 """Reasons that do not make a table incomplete if it has no rows."""
 
@@ -77,7 +84,7 @@ def altered_columns(
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if was.type_oid != now.type_oid and was.output != now.output:
+        if was.type_oid != now.type_oid and _text_form(was) != _text_form(now):
             return "retyped (its values have other texts)"
         if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
@@ -204,6 +211,10 @@ def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
         elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
             reasons[oid] = "of a composite type whose attributes were altered"
     return reasons
+
+
+def _text_form(column: Column) -> int:
+    return _SAME_TEXT.get(column.output, column.output)
 
 
 def _types(column: Column) -> tuple[int, int]:
