@@ -386,10 +386,10 @@ def _expect(cases: dict[str, Case], *, copied: bool) -> dict[str, Case]:
 
 TYPES_ALIKE: Final = (
     "".join(
-        f"CREATE TYPE {name}; CREATE FUNCTION {name}_in(cstring) RETURNS {name} LANGUAGE internal AS '{read}';"
-        f"CREATE FUNCTION {name}_out({name}) RETURNS cstring LANGUAGE internal AS '{write}';"
+        f"CREATE TYPE {name}; CREATE FUNCTION {name}_in(cstring) RETURNS {name} LANGUAGE internal AS '{i}';"
+        f"CREATE FUNCTION {name}_out({name}) RETURNS cstring LANGUAGE internal AS '{o}';"
         f"CREATE TYPE {name} (INPUT = {name}_in, OUTPUT = {name}_out, LIKE = int);"
-        for name, read, write in (("x1", "int4in", "int4out"), ("x2", "date_in", "date_out"))
+        for name, i, o in (("x1", "int4in", "int4out"), ("x2", "date_in", "date_out"))
     )
     + "CREATE CAST (x1 AS x2) WITHOUT FUNCTION"
 )

@@ -94,8 +94,6 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """xmin of the table's row in pg_class: the last transaction that has altered or truncated the table."""
     is_truncated: bool
     """Whether the catalogs prove that the current file was created by TRUNCATE, and not by a rewrite."""
-    is_repacked: bool
-    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
     links: tuple[str, ...]
     """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
@@ -107,6 +105,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     The server writes the replica identity of the published table into messages, but chooses the columns of
     old and key tuples by the replica identity of the partition (logicalrep_write_delete in proto.c).
     """
+    is_repacked: bool = False
+    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):

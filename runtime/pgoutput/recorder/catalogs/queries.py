@@ -84,11 +84,11 @@ SELECT root, part, nspname || '.' || c.relname,
     c.xmin, EXISTS (
         SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
             AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
-    ), EXISTS (
+    ), links, c.relreplident IN ('f', r.relreplident), EXISTS (
         SELECT 1 FROM pg_depend d JOIN pg_index ON indrelid = part JOIN pg_class i ON i.oid = indexrelid
         WHERE d.classid = 'pg_class'::regclass AND d.objid = c.reltoastrelid AND d.refobjid = part
             AND i.xmin = d.xmin AND i.xmax::text = '0' AND i.cmin::text::int8 < d.cmin::text::int8
-    ), links, c.relreplident IN ('f', r.relreplident)
+    )
 FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
 """Query for `CatalogTable.storages`.
@@ -313,16 +313,9 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             storages.get(int(oid), {}),
             above=above or "",
         )
-        for (
-            oid,
-            namespace,
-            name,
-            version,
-            is_original,
-            greatest_number,
-            columns,
-            above,
-        ) in connection.query(tables_query)
+        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
+            tables_query
+        )
     }
     types = _read_types(connection, published)
     greatest_oid, xid, next_xid = connection.query(_LIMITS)[0]
@@ -383,7 +376,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     unaltered = sql.SQL(_COLUMN_ROWS.format(relation="inhrelid", negation=""))
     query = sql.SQL(_STORAGES).format(published=published, unaltered=unaltered)
     for row in connection.query(query):
-        root, part, name, kind, file, toast, version, is_truncated, is_repacked, links, identifies = row
+        root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
             shown_text(name),
             kind,
@@ -391,9 +384,9 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             int(toast),
             version,
             is_truncated == "t",
-            is_repacked == "t",
             tuple(links.split()),
             identifies == "t",
+            is_repacked == "t",
         )
     return storages
 
@@ -473,11 +466,10 @@ def has_row_of(connection: Connection, oid: int, xid: str) -> bool:
 
 def _has_first_row(connection: Connection, oid: int, condition: str) -> bool | None:
     """Return whether one of the first rows of a table meets a condition; None if they cannot be read."""
-    place = _quoted_name(connection, oid)
+    if (place := _quoted_name(connection, oid)) is None:
+        return None
     rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
-    return (
-        None if place is None else _has_row(connection, f"SELECT 1 FROM ({rows}) r WHERE {condition} LIMIT 1")
-    )
+    return _has_row(connection, f"SELECT 1 FROM ({rows}) r WHERE {condition} LIMIT 1")
 
 
 def existing_relations(connection: Connection, oids: Collection[int]) -> list[int]:
