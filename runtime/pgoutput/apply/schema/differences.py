@@ -6,7 +6,7 @@ of a table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -119,7 +119,8 @@ def changed_properties(
         alteration = TableAlteration(layout, chunk)
         altered = altered_columns(alteration.compared(layout), alteration.columns)
     else:
-        altered = altered_columns(layout.columns if is_known else None, chunk.columns)
+        null = chunk.relation.null_columns
+        altered = altered_columns(layout.columns if is_known else None, chunk.columns, null)
     if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
@@ -148,7 +149,9 @@ def _has_rows(files: DataFiles, layout: TableLayout) -> bool:
     return any(batch[layout.end].null_count for file in files for batch in files.read(file, [layout.end]))
 
 
-def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:
+def altered_columns(
+    old: Sequence[Column] | None, new: Sequence[Column], null_columns: Collection[str] = ()
+) -> list[str]:
     """Return the schema changes that may have given existing rows values that the server never sent.
 
     PostgreSQL keeps the order of columns and appends new columns. So if a column has moved behind a column
@@ -157,6 +160,7 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
     Args:
         old: Previous columns of the relation; None if they are not known.
         new: Current columns of the relation.
+        null_columns: Names of columns that are NULL in rows from before they were added.
 
     Returns:
         One English sentence for each altered column.
@@ -171,7 +175,9 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
     for column in new:
         index = old_index.get(old_names.get(column.name, column.name))
         if index is None:
-            reasons.append(f"column {column.name} was added, and may have a default value in existing rows")
+            if column.name not in null_columns:
+                text = f"column {column.name} was added, and may have a default value in existing rows"
+                reasons.append(text)
             continue
         is_again = is_again or index < highest
         highest = index

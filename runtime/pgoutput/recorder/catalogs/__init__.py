@@ -44,6 +44,9 @@ from pgoutput.recorder.catalogs.pending_tables import (
     contradicted as contradicted,
     description_of as description_of,
 )
+from pgoutput.recorder.catalogs.publication_changes import (
+    with_missing_publications as with_missing_publications,
+)
 from pgoutput.recorder.catalogs.publications import (
     MISSING_PRIVILEGES as MISSING_PRIVILEGES,
     Leaf as Leaf,

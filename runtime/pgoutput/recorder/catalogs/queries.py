@@ -318,6 +318,12 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         )
     }
     types = _read_types(connection, published)
+    # Changes of a partition are sent as those of the topmost table that any of the publications publishes.
+    tables = {
+        oid: one
+        for oid, one in tables.items()
+        if not any(int(part.partition(":")[0]) in tables for part in one.above.split())
+    }
     greatest_oid, xid, next_xid = connection.query(_LIMITS)[0]
     ddl_events = (
         connection.query(DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []

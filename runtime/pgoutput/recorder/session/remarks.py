@@ -82,6 +82,8 @@ class SessionRemarks:
         """OIDs of tables that are published now, or were published before."""
         self._altered: dict[int, int] = {}
         """Maps a table's OID to the LSN of the last reading of the catalogs that showed altered columns."""
+        self._null_columns: dict[int, tuple[str, ...]] = {}
+        """`Metadata.null_columns`: kept, because a transaction may commit in a later segment."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -130,13 +132,16 @@ class SessionRemarks:
         self.save_updates(statements)
         self._note_left(statements)
         self._note_decided(contradicted(self._folder.state.pending, versions))
+        if existing is not None:
+            self._note_null_columns(relations)
         self._note_described(relations)
         self._note_gone(relations, new if existing is None else existing)
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
         gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
         self._announced.update(changes, gone)
-        return Remarks(without_copied(state.incomplete, self.storing), changes, gone)
+        incomplete = without_copied(state.incomplete, self.storing)
+        return Remarks(incomplete, changes, gone, self._null_columns.copy())
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
@@ -216,6 +221,18 @@ class SessionRemarks:
         if found:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
+
+    def _note_null_columns(self, relations: Sequence[Relation]) -> None:
+        """Note the columns that no value was given to when they were added, for tables that were altered."""
+        for one in relations:
+            table = self._folder.catalog.tables.get(one.oid)
+            if table is not None and table.undescribed is not None:
+                known = {column.number for column in table.undescribed.values()}
+                self._null_columns[one.oid] = tuple(
+                    name
+                    for name, column in table.columns.items()
+                    if column.number not in known and not column.origin
+                )
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
         """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.
