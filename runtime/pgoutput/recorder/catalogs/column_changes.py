@@ -84,7 +84,7 @@ def altered_columns(
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if was.type_oid != now.type_oid and _text_form(was) != _text_form(now):
+        if not _has_same_text(was, now):
             return "retyped (its values have other texts)"
         if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
@@ -171,6 +171,20 @@ def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog
     return msgspec.structs.replace(catalog, tables=tables)
 
 
+def following_columns(old: Mapping[str, Column], new: Mapping[str, Column]) -> tuple[str, ...]:
+    """Return the altered columns of `new` whose existing values follow from `old`, without a rewrite.
+
+    These are columns that were added without a default, and columns whose new type writes the same texts.
+    """
+    numbers = {column.number: column for column in old.values()}
+    return tuple(
+        name
+        for name, now in new.items()
+        for was in [numbers.get(now.number)]
+        if (not now.origin if was is None else _types(was) != _types(now) and _has_same_text(was, now))
+    )
+
+
 def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether alterations of columns explain why ALTER TABLE has rewritten a table.
 
@@ -213,8 +227,10 @@ def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
     return reasons
 
 
-def _text_form(column: Column) -> int:
-    return _SAME_TEXT.get(column.output, column.output)
+def _has_same_text(was: Column, now: Column) -> bool:
+    """Return whether types write equal bytes as text that means the same; modifiers change no text."""
+    forms = {_SAME_TEXT.get(one.output, one.output) for one in (was, now)}
+    return was.type_oid == now.type_oid or len(forms) == 1
 
 
 def _types(column: Column) -> tuple[int, int]:
