@@ -13,7 +13,7 @@ from typing import Protocol
 from psycopg.errors import FeatureNotSupported
 
 from pgoutput.recorder import Connected, Event, Progress, TableComplete, TableIncomplete, install_ddl_events
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import ReplicaTable, replica_tables, replicate
 from pgoutput.wire import parse_lsn
 from tests.recorder.lab import Lab, Recording, wait_until
 from tests.replica.tables import read_table, row_texts
@@ -86,7 +86,12 @@ class Field:
         events += recording.events + self._lab.record(snapshot=True)
         self._replicate()
         told = {one.table: one.reason for one in reversed(events) if isinstance(one, TableIncomplete)}
-        return [text for schema in self.schemas if (text := self._wrong(schema, told.get(f"{schema}.t", "")))]
+        tables = replica_tables(self._target)
+        return [
+            text
+            for schema in self.schemas
+            if (text := self._wrong(schema, tables, told.get(f"{schema}.t", "")))
+        ]
 
     def _run_all(self, way: str, recording: Recording | None = None) -> None:
         left = {schema: [*self._cases[name].after] for schema, name in self.schemas.items() if way in schema}
@@ -118,7 +123,7 @@ class Field:
     def _replicate(self) -> None:
         replicate(self._lab.folder, self._target, history=self._history)
 
-    def _wrong(self, schema: str, told: str) -> str:
+    def _wrong(self, schema: str, tables: Mapping[int, ReplicaTable], told: str) -> str:
         """Return what is wrong with a case, as a text that begins with its name; empty for nothing."""
         name = self.schemas[schema]
         lab, copied = self._lab, self._cases[name].copied
@@ -130,7 +135,7 @@ class Field:
         )
         expected = lab.rows(f"SELECT {values} FROM {schema}.t")
         oid = lab.value(f"SELECT '{schema}.t'::regclass::oid::int8")
-        table = replica_tables(self._target).get(oid)
+        table = tables.get(oid)
         rows = [] if table is None else map(row_texts, read_table(table.place).to_pylist())
         found = [tuple(map(row.get, columns)) for row in rows if row.get("__END_AT") is None]
         texts = []

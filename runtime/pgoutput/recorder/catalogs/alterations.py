@@ -20,7 +20,7 @@ from pgoutput.recorder.catalogs.column_changes import (
     may_be_set_back,
 )
 from pgoutput.recorder.catalogs.pending_tables import harmless_descriptions
-from pgoutput.recorder.catalogs.queries import has_row_from_before, has_row_of, is_empty
+from pgoutput.recorder.catalogs.queries import has_row_from_before, has_row_of, is_empty, is_unaltered
 from pgoutput.recorder.catalogs.storage_changes import (
     MOVED,
     REPACKED,
@@ -89,10 +89,10 @@ class Alterations:
         )
         if is_covered and not (is_new or is_truncated):
             return False  # rows that were sent may have been removed without a message in the stream
-        is_unaltered = table.is_unaltered and not any(
-            one.type_oid in self._altered_types for one in table.columns.values()
-        )
-        return (is_covered and is_new and is_unaltered) or is_empty(self._connection, table.oid)
+        has_altered_types = any(one.type_oid in self._altered_types for one in table.columns.values())
+        if is_covered and is_new and not has_altered_types and is_unaltered(self._connection, table.oid):
+            return True
+        return is_empty(self._connection, table.oid)
 
     def _reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
         """Return a text that names the columns and partitions whose altered values were not sent, or None."""

@@ -65,11 +65,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
     or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
     """
-    output: str = ""
-    """How values of the type are written as text: name of the output function (typoutput).
-
-    Types whose functions write equal bytes as equal text have the same name here.
-    """
+    output: int = 0
+    """OID of the function that writes values of the type as text (typoutput)."""
 
 
 Description: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -97,8 +94,6 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """xmin of the table's row in pg_class: the last transaction that has altered or truncated the table."""
     is_truncated: bool
     """Whether the catalogs prove that the current file was created by TRUNCATE, and not by a rewrite."""
-    is_repacked: bool
-    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
     links: tuple[str, ...]
     """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
@@ -110,6 +105,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     The server writes the replica identity of the published table into messages, but chooses the columns of
     old and key tuples by the replica identity of the partition (logicalrep_write_delete in proto.c).
     """
+    is_repacked: bool = False
+    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
@@ -125,8 +122,6 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
     is_original: bool
     """Whether a pg_attribute row is unchanged since CREATE TABLE: then the table was never attached."""
-    is_unaltered: bool
-    """Whether all pg_attribute rows, also of dropped columns, are unchanged since CREATE TABLE."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]

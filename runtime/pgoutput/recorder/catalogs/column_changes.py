@@ -18,6 +18,13 @@ RENAMED: Final = "renamed"
 SET_BACK: Final = "altered and set back (perhaps renamed)"
 ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
 
+_SAME_TEXT: Final = {1047: 47, 1045: 47, 1565: 1580, 1151: 1313}
+"""Output functions that write equal bytes as text that means the same.
+
+Those of varchar and bpchar write text, and that of bit writes varbit. Those of timestamptz and timestamp need
+a time zone of UTC, without which the server rewrites the table.
+"""
+
 WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
 """Reasons that do not make a table incomplete if it has no rows."""
 
@@ -77,7 +84,7 @@ def altered_columns(
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
-        if was.type_oid != now.type_oid and was.output != now.output:
+        if not _has_same_text(was, now):
             return "retyped (its values have other texts)"
         if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
@@ -164,6 +171,20 @@ def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog
     return msgspec.structs.replace(catalog, tables=tables)
 
 
+def following_columns(old: Mapping[str, Column], new: Mapping[str, Column]) -> tuple[str, ...]:
+    """Return the altered columns of `new` whose existing values follow from `old`, without a rewrite.
+
+    These are columns that were added without a default, and columns whose new type writes the same texts.
+    """
+    numbers = {column.number: column for column in old.values()}
+    return tuple(
+        name
+        for name, now in new.items()
+        for was in [numbers.get(now.number)]
+        if (not now.origin if was is None else _types(was) != _types(now) and _has_same_text(was, now))
+    )
+
+
 def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether alterations of columns explain why ALTER TABLE has rewritten a table.
 
@@ -204,6 +225,12 @@ def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
         elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
             reasons[oid] = "of a composite type whose attributes were altered"
     return reasons
+
+
+def _has_same_text(was: Column, now: Column) -> bool:
+    """Return whether types write equal bytes as text that means the same; modifiers change no text."""
+    forms = {_SAME_TEXT.get(one.output, one.output) for one in (was, now)}
+    return was.type_oid == now.type_oid or len(forms) == 1
 
 
 def _types(column: Column) -> tuple[int, int]:

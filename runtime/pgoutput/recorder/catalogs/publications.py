@@ -71,6 +71,16 @@ class PublishedTable(msgspec.Struct):
         flags = [column.flags & ColumnFlag.KEY for column in self.relation.columns]
         return any(flags) and self.relation.replica_identity != ReplicaIdentity.FULL
 
+    @property
+    def unpublished_generated(self) -> tuple[str, ...]:
+        """Names of the generated columns that are not published; the stream and replicas lack them."""
+        published = {column.name for column in self.relation.columns}
+        return tuple(
+            name
+            for _, is_generated, name, *_ in self.columns
+            if is_generated == "t" and name not in published
+        )
+
     def copy_statement(self, place: str, conditions: Sequence[str] = ()) -> str:
         """Return the COPY statement that reads the published columns and rows.
 

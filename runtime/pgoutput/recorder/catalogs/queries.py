@@ -34,14 +34,17 @@ _PUBLICATIONS: Final = """\
 SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', pubowner
 FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 
-_UNALTERED: Final = """\
-SELECT coalesce({every}(a.xmin = s.xmin AND a.xmax::text = '0' AND (a.cmin::text = s.cmin::text OR EXISTS (
-    SELECT 1 FROM pg_attrdef d JOIN pg_attrdef e ON e.adrelid = d.adrelid AND e.xmin = d.xmin
-    WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND d.xmin = a.xmin AND d.cmin::text = a.cmin::text
-        AND e.cmin::text::int8 = s.cmin::text::int8 + 1 AND d.cmin::text::int8 - e.cmin::text::int8 IN (0, 1)
-))), true) FROM pg_attribute s JOIN pg_attribute a ON a.attrelid = s.attrelid
-WHERE s.attrelid = {relation} AND s.attnum = -1 AND a.attnum > 0"""
-"""Query for whether every (`bool_and`) or any (`bool_or`) row of columns is unchanged since CREATE TABLE.
+_COLUMN_ROWS: Final = """\
+SELECT 1 FROM pg_attribute s JOIN pg_attribute a ON a.attrelid = s.attrelid
+WHERE s.attrelid = {relation} AND s.attnum = -1 AND a.attnum > 0 AND {negation} (
+    a.xmin = s.xmin AND a.xmax::text = '0' AND (a.cmin::text = s.cmin::text OR EXISTS (
+        SELECT 1 FROM pg_attrdef d JOIN pg_attrdef e ON e.adrelid = d.adrelid AND e.xmin = d.xmin
+        WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND d.xmin = a.xmin
+            AND d.cmin::text = a.cmin::text AND e.cmin::text::int8 = s.cmin::text::int8 + 1
+            AND d.cmin::text::int8 - e.cmin::text::int8 IN (0, 1)
+    ))
+)"""
+"""Query for rows of columns that are unchanged since CREATE TABLE, or with NOT as `negation` that may not be.
 
 CREATE TABLE writes the rows of system columns, which no statement updates, and of columns in one command. Its
 next command updates rows to store inherited defaults, the one after that to store other defaults; without
@@ -51,12 +54,12 @@ transaction ID in xmax, and no usable cmin.
 """
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.xmin, ({any_unaltered}), ({all_unaltered}), c.relnatts,
+SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS ({unaltered}), c.relnatts,
     (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
-            {origin}, CASE WHEN prosrc IN ('varcharout', 'bpcharout') THEN 'textout'
-                WHEN prosrc = 'bit_out' THEN 'varbit_out' WHEN prosrc = 'timestamptz_out' THEN 'timestamp_out'
-                ELSE prosrc END))
-        FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid JOIN pg_proc p ON p.oid = typoutput
+            {origin}, CASE WHEN typoutput::oid < {first} THEN typoutput::oid::int8
+                ELSE (SELECT CASE prosrc WHEN 'textout' THEN 47 ELSE p.oid::int8 END
+                    FROM pg_proc p WHERE p.oid = typoutput) END))
+        FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
     (WITH RECURSIVE above AS (
         SELECT inhparent AS part FROM pg_inherits WHERE inhrelid = c.oid AND c.relispartition
@@ -73,7 +76,7 @@ WITH RECURSIVE found AS (
     UNION ALL
     SELECT root, inhrelid, concat(links, ' ', inhrelid, ':', i.xmin, CASE WHEN i.xmin = (
         SELECT xmin FROM pg_attribute WHERE attrelid = inhrelid AND attnum = -1
-    ) AND ({unaltered}) THEN '+' END)
+    ) AND EXISTS ({unaltered}) THEN '+' END)
     FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
 )
 SELECT root, part, nspname || '.' || c.relname,
@@ -81,11 +84,11 @@ SELECT root, part, nspname || '.' || c.relname,
     c.xmin, EXISTS (
         SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
             AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
-    ), EXISTS (
+    ), links, c.relreplident IN ('f', r.relreplident), EXISTS (
         SELECT 1 FROM pg_depend d JOIN pg_index ON indrelid = part JOIN pg_class i ON i.oid = indexrelid
         WHERE d.classid = 'pg_class'::regclass AND d.objid = c.reltoastrelid AND d.refobjid = part
             AND i.xmin = d.xmin AND i.xmax::text = '0' AND i.cmin::text::int8 < d.cmin::text::int8
-    ), links, c.relreplident IN ('f', r.relreplident)
+    )
 FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
 """Query for `CatalogTable.storages`.
@@ -120,12 +123,10 @@ FROM reached JOIN pg_type t ON t.oid = type
     JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped
 UNION ALL
 SELECT root, '', (array_agg(r.xmin::text ORDER BY age(r.xmin)))[1]
-FROM reached JOIN pg_type t ON t.oid = type JOIN (
-    SELECT enumtypid AS made, xmin, cmin, xmax FROM pg_enum
-    UNION ALL SELECT reltype, a.xmin, a.cmin, a.xmax
-    FROM pg_attribute a JOIN pg_class ON oid = attrelid AND reltype <> 0 WHERE attnum > 0
-) r ON r.made = type
-WHERE NOT (r.xmin = t.xmin AND r.cmin::text = t.cmin::text AND r.xmax::text = '0') GROUP BY root"""
+FROM reached JOIN pg_type t ON t.oid = type CROSS JOIN LATERAL (
+    SELECT xmin, cmin, xmax FROM pg_enum WHERE enumtypid = type
+    UNION ALL SELECT xmin, cmin, xmax FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0
+) r WHERE NOT (r.xmin = t.xmin AND r.cmin::text = t.cmin::text AND r.xmax::text = '0') GROUP BY root"""
 """Query for `Catalog.types`, and with an empty place for `Catalog.type_changes`.
 
 CREATE TYPE writes the rows of a type, its labels and its attributes in one command.
@@ -293,9 +294,9 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     origins = [branch for since, branch in _ORIGINS.items() if since <= connection.server_version // 10_000]
     tables_query = sql.SQL(_TABLES).format(
         published=published,
+        first=sql.Literal(FIRST_CUSTOM_OID),
         origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
-        any_unaltered=_unaltered("bool_or", "c.oid"),
-        all_unaltered=_unaltered("bool_and", "c.oid"),
+        unaltered=sql.SQL(_COLUMN_ROWS.format(relation="c.oid", negation="")),
     )
     storages = _read_storages(connection, published)
     tables = {
@@ -305,7 +306,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             shown_text(name),
             version,
             is_original == "t",
-            is_unaltered == "t",
             int(greatest_number),
             _parse_columns(columns),
             memberships.get(int(oid), {}),
@@ -313,25 +313,17 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             storages.get(int(oid), {}),
             above=above or "",
         )
-        for (
-            oid,
-            namespace,
-            name,
-            version,
-            is_original,
-            is_unaltered,
-            greatest_number,
-            columns,
-            above,
-        ) in connection.query(tables_query)
+        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
+            tables_query
+        )
     }
+    types = _read_types(connection, published)
     # Changes of a partition are sent as those of the topmost table that any of the publications publishes.
     tables = {
         oid: one
         for oid, one in tables.items()
         if not any(int(part.partition(":")[0]) in tables for part in one.above.split())
     }
-    types = _read_types(connection, published)
     greatest_oid, xid, next_xid = connection.query(_LIMITS)[0]
     ddl_events = (
         connection.query(DDL_EVENTS) if connection.server_version // 10_000 >= DDL_EVENTS_SINCE else []
@@ -347,10 +339,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         int(next_xid),
         {oid: int(xid) for oid, one in types.items() if (xid := one.pop("", None))},
     )
-
-
-def _unaltered(every: LiteralString, relation: LiteralString) -> sql.Composed:
-    return sql.SQL(_UNALTERED).format(every=sql.SQL(every), relation=sql.SQL(relation))
 
 
 def _read_publications(connection: Connection, names: Sequence[str]) -> tuple[Publication, ...]:
@@ -391,9 +379,10 @@ def _read_memberships(
 def _read_storages(connection: Connection, published: sql.Composed) -> dict[int, dict[int, Storage]]:
     """Return the tables that store rows of published tables, by OID of the published table, then by OID."""
     storages: dict[int, dict[int, Storage]] = {}
-    query = sql.SQL(_STORAGES).format(published=published, unaltered=_unaltered("bool_or", "inhrelid"))
+    unaltered = sql.SQL(_COLUMN_ROWS.format(relation="inhrelid", negation=""))
+    query = sql.SQL(_STORAGES).format(published=published, unaltered=unaltered)
     for row in connection.query(query):
-        root, part, name, kind, file, toast, version, is_truncated, is_repacked, links, identifies = row
+        root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
             shown_text(name),
             kind,
@@ -401,9 +390,9 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             int(toast),
             version,
             is_truncated == "t",
-            is_repacked == "t",
             tuple(links.split()),
             identifies == "t",
+            is_repacked == "t",
         )
     return storages
 
@@ -454,6 +443,11 @@ def is_empty(connection: Connection, oid: int) -> bool:
     return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
 
 
+def is_unaltered(connection: Connection, oid: int) -> bool:
+    """Return whether the catalogs prove that no column of a table was altered since CREATE TABLE."""
+    return _has_row(connection, _COLUMN_ROWS.format(relation=oid, negation="NOT")) is False
+
+
 def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
     """Return whether one of the first rows of a table was written by a transaction before `xid`.
 
@@ -478,9 +472,10 @@ def has_row_of(connection: Connection, oid: int, xid: str) -> bool:
 
 def _has_first_row(connection: Connection, oid: int, condition: str) -> bool | None:
     """Return whether one of the first rows of a table meets a condition; None if they cannot be read."""
-    place = _quoted_name(connection, oid)
+    if (place := _quoted_name(connection, oid)) is None:
+        return None
     rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
-    return place and _has_row(connection, f"SELECT 1 FROM ({rows}) r WHERE {condition} LIMIT 1")
+    return _has_row(connection, f"SELECT 1 FROM ({rows}) r WHERE {condition} LIMIT 1")
 
 
 def existing_relations(connection: Connection, oids: Collection[int]) -> list[int]:

@@ -29,6 +29,12 @@ _PAUSE_FACTOR: Final = 100
 The pause limits the load on servers with many tables.
 """
 
+_MAX_PAUSE: Final = 5.0
+"""Largest pause in seconds, unless this is less than ten times the duration of the reading.
+
+A table that leaves a published schema and returns is noticed only by a reading of the catalogs.
+"""
+
 _ANSWER_SECONDS: Final = 5.0
 """Largest number of seconds that `read_now` waits for a reading of the catalogs."""
 
@@ -200,7 +206,8 @@ class CatalogWatch:
             self._described.clear()
             self._answered = requested
             self._condition.notify_all()
-        left = max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
+        duration = time.monotonic() - began
+        left = max(_MIN_PAUSE, min(_PAUSE_FACTOR * duration, max(_MAX_PAUSE, 10 * duration)))
         end = time.monotonic() + left
         while not self._pause(min(left, _MIN_PAUSE)) and (left := end - time.monotonic()) > 0:
             self.end_lsn, self.slot = wal_end(connection), find_slot(connection, self._slot)
