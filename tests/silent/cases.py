@@ -134,7 +134,20 @@ NEW: Final = (
                 "END$$",
             ),
         ),
-        "new, rename without TOAST": Case(
+        "new, rename, and one rolled back that leaves the command of CREATE TABLE as cmin": Case(
+        "CREATE TABLE o (i int)",
+        transaction(
+            "INSERT INTO o VALUES (1)",
+            "INSERT INTO o VALUES (2)",
+            "CREATE TABLE t (v text, w text)",
+            "INSERT INTO t VALUES ('v', 'w')",
+            "ALTER TABLE t RENAME v TO x",
+            "SAVEPOINT a",
+            "ALTER TABLE t RENAME x TO y",
+            "ROLLBACK TO a",
+        ),
+    ),
+    "new, rename without TOAST": Case(
             "",
             transaction(
                 "CREATE TABLE t (v int, w int)",
@@ -591,7 +604,7 @@ ONE_OF_EACH: Final = {
         "new, default and a row",
         "new, drop and add",
         "new, swap and defaults",
-        "new, alteration, and one rolled back",
+        "new, rename, and one rolled back that leaves the command of CREATE TABLE as cmin",
         "new, type of the transaction",
         "new root, row",
         "unaltered, serial",
