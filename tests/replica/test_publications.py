@@ -13,6 +13,7 @@ import pytest
 
 from pgoutput.errors import ReplicationError
 from pgoutput.replica import replica_tables
+from pgoutput.verification import verify_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.live import Replica
 from tests.replica.tables import read_table, row_texts
@@ -196,6 +197,8 @@ def test_replicas_equal_their_source(name: str, is_live: bool, lab: Lab, tmp_pat
         lab.record(*names, **options)
     replica.follow()
     assert_right(lab, replica, len(names))
+    verdicts = {one.oid: one for one in verify_tables(lab.folder, replica.target, lab.dsn)}
+    assert all(verdicts[oid].is_equal for oid in published(lab, len(names))), verdicts
 
 
 REFUSED = {
