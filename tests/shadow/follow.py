@@ -81,7 +81,8 @@ class Follower:
                 if not event.error:
                     self._after(event, statement)
                 elif statement.does == "create" and "column lists" in event.error:
-                    self._begin(event, statement).stop()
+                    self._begin(event, statement)  # it is refused, as CREATE SUBSCRIPTION is
+                    self._syncs.pop(_key(event, statement)).stop()
 
     def finish(self) -> None:
         """Stop what still runs."""
