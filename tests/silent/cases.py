@@ -135,19 +135,19 @@ NEW: Final = (
             ),
         ),
         "new, rename, and one rolled back that leaves the command of CREATE TABLE as cmin": Case(
-        "CREATE TABLE o (i int)",
-        transaction(
-            "INSERT INTO o VALUES (1)",
-            "INSERT INTO o VALUES (2)",
-            "CREATE TABLE t (v text, w text)",
-            "INSERT INTO t VALUES ('v', 'w')",
-            "ALTER TABLE t RENAME v TO x",
-            "SAVEPOINT a",
-            "ALTER TABLE t RENAME x TO y",
-            "ROLLBACK TO a",
+            "CREATE TABLE o (i int)",
+            transaction(
+                "INSERT INTO o VALUES (1)",
+                "INSERT INTO o VALUES (2)",
+                "CREATE TABLE t (v text, w text)",
+                "INSERT INTO t VALUES ('v', 'w')",
+                "ALTER TABLE t RENAME v TO x",
+                "SAVEPOINT a",
+                "ALTER TABLE t RENAME x TO y",
+                "ROLLBACK TO a",
+            ),
         ),
-    ),
-    "new, rename without TOAST": Case(
+        "new, rename without TOAST": Case(
             "",
             transaction(
                 "CREATE TABLE t (v int, w int)",
