@@ -227,7 +227,9 @@ class SessionRemarks:
         """Note the columns whose values follow from earlier ones, for tables with undescribed alterations."""
         for oid, table in self._folder.catalog.tables.items():
             if table.undescribed is not None:
-                self._following_columns[oid] = following_columns(table.undescribed, table.columns)
+                self._following_columns.pop(oid, None)
+                if names := following_columns(table.undescribed, table.columns):
+                    self._following_columns[oid] = names
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
         """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.
