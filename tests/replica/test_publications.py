@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ def test_replicas_equal_their_source(name: str, is_live: bool, lab: Lab, tmp_pat
     for number, text in enumerate(publications):
         lab.run(f"CREATE PUBLICATION p{number} {text}")
     names = [f"p{number}" for number in range(len(publications))]
-    options = {"snapshot": True, "resync": "on-ddl"}
+    options: dict[str, Any] = {"snapshot": True, "resync": "on-ddl"}
     replica = Replica(lab, tmp_path / "target")
     lab.record(*names, **options)
     replica.follow()
