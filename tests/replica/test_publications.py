@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pgoutput.errors import ReplicationError
 from pgoutput.replica import replica_tables
+from pgoutput.verification import verify_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.live import Replica
 from tests.replica.tables import read_table, row_texts
@@ -182,7 +184,7 @@ def test_replicas_equal_their_source(name: str, is_live: bool, lab: Lab, tmp_pat
     for number, text in enumerate(publications):
         lab.run(f"CREATE PUBLICATION p{number} {text}")
     names = [f"p{number}" for number in range(len(publications))]
-    options = {"snapshot": True, "resync": "on-ddl"}
+    options: dict[str, Any] = {"snapshot": True, "resync": "on-ddl"}
     replica = Replica(lab, tmp_path / "target")
     lab.record(*names, **options)
     replica.follow()
@@ -196,6 +198,8 @@ def test_replicas_equal_their_source(name: str, is_live: bool, lab: Lab, tmp_pat
         lab.record(*names, **options)
     replica.follow()
     assert_right(lab, replica, len(names))
+    verdicts = {one.oid: one for one in verify_tables(lab.folder, replica.target, lab.dsn)}
+    assert all(verdicts[oid].is_equal for oid in published(lab, len(names))), verdicts
 
 
 REFUSED = {

@@ -172,15 +172,16 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check(
         "generated columns",
         "advice",
-        f"SELECT DISTINCT found, listed FROM (SELECT {_NAME} AS found, "
-        "(SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = c.oid "
-        "AND attgenerated <> '' AND NOT attisdropped AND NOT "
-        f"coalesce(to_jsonb(t) -> 'attnames' ? attname::text, false)) AS listed {_TABLES}) g "
-        "WHERE listed IS NOT NULL ORDER BY 1",
+        f"SELECT {_NAME}, string_agg(DISTINCT quote_ident(attname), ', '), "
+        "CASE WHEN bool_or(attgenerated = 's') AND current_setting('server_version_num')::int >= 180000 "
+        "THEN format('ALTER PUBLICATION %I SET (publish_generated_columns = stored);', max(pubname)) "
+        "ELSE 'compute them where they are read' END "
+        + _TABLES.replace("WHERE", "JOIN pg_attribute a ON attrelid = c.oid WHERE")
+        + " AND attgenerated <> '' AND NOT attisdropped "
+        "AND NOT coalesce(to_jsonb(t) -> 'attnames' ? attname::text, false) GROUP BY 1 ORDER BY 1",
         "{0} has generated columns that are not published: {1}",
         "recordings and replicas lack these columns",
-        "ALTER PUBLICATION … SET (publish_generated_columns = stored); "
-        "-- since PostgreSQL 18; virtual columns are never sent",
+        "{2}",
         since=12,
     ),
     *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -200,7 +201,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
     """Return why a recording lacks changes of a publication; empty if it lacks none, or on another server."""
     from psycopg import sql
 
-    from pgoutput.recorder import Connection
+    from pgoutput.recorder import Connection, PermissionDenied
 
     query = sql.SQL(_PUBLICATIONS).format(
         names=[*source.publications],
@@ -208,7 +209,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
         database=source.database,
         system_identifier=source.system_identifier,
     )
-    with Connection(dsn) as connection:
+    with suppress(PermissionDenied), Connection(dsn) as connection:  # pg_control_system may be revoked
         for name, oid in connection.query(query):
             if oid is None:
                 return f"the publication {name} does not exist (if it was renamed, rename it back)"

@@ -95,8 +95,10 @@ def _check_wal_level(connection: Connection, wal_level: str, effective: str | No
         )
 
 
-def check_publications(connection: Connection, server: Server, publications: Sequence[str]) -> None:
-    """Check that publications exist.
+def check_publications(
+    connection: Connection, server: Server, publications: Sequence[str], *, is_recorded: bool
+) -> None:
+    """Check that publications exist; `is_recorded` says whether the recording has begun.
 
     Raises:
         PublicationMissing: A publication does not exist.
@@ -109,6 +111,7 @@ def check_publications(connection: Connection, server: Server, publications: Seq
             raise PublicationMissing(
                 f"there is no publication {quoted} in the database {server.database}"
                 + (f", but {listed(alike)}, which differs in case" if alike else "")
-                + f": run CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
+                + (": if it was renamed, rename it back; or " if is_recorded else ": ")
+                + f"run CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
                 + (", or correct the name" if alike else "")
             )
