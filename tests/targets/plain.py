@@ -64,6 +64,9 @@ class PlainFormat:
     def names(self, target: Location) -> list[str]:
         return [name for name in target.names() if not name.startswith("_")]
 
+    def rename_pause(self, target: Location) -> float:
+        return 0.0
+
     def move(self, place: Location, to: Location) -> None:
         Path(place.path).rename(to.path)
 

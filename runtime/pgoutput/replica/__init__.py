@@ -18,6 +18,7 @@ How the package is divided:
 - `micro_batch`: applies a micro-batch in this process.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
+- `names`: keeps each table in the folder of its relation's name.
 - `remarks`: marks incomplete and dropped tables, and archives or removes dropped tables.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, so that segments are pruned only after it has read them.

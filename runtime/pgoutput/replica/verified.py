@@ -7,12 +7,10 @@ from typing import Final
 import msgspec
 
 from pgoutput.recording import Location, Verified
-from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
+from pgoutput.targets import MAY_DIFFER, Table, change_table
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
-
-_ATTEMPTS: Final = 10
 
 
 def decode_verified(text: str | None) -> Verified | None:
@@ -42,19 +40,12 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
         ConflictError: Several attempts failed because of concurrent commits.
     """
     text = "" if verified is None else msgspec.json.encode(verified).decode()
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        table = find_table(target, oid)
-        if table is None:
-            return
+
+    def store(table: Table) -> None:
         properties, stored = {VERIFIED: text}, table.properties
         if verified is not None and may_differ and stored.get(MAY_DIFFER) == may_differ:
             properties[MAY_DIFFER] = "[]"
-        if all(stored.get(key, "") == value for key, value in properties.items()):
-            return
-        try:
+        if any(stored.get(key, "") != value for key, value in properties.items()):
             table.set_properties(properties)
-        except ConflictError:
-            if not attempts_left:
-                raise
-        else:
-            return
+
+    change_table(target, oid, store)

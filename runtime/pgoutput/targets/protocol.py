@@ -315,6 +315,13 @@ class TableFormat(Protocol):
             ReplicaError: The target cannot be read.
         """
 
+    def rename_pause(self, target: Location) -> float | None:
+        """Return the seconds for which a folder's name must be free before another table gets it.
+
+        In this time, readers of the old table notice that it has moved. None if the tables of the target
+        cannot be renamed without copying them.
+        """
+
     def move(self, place: Location, to: Location) -> None:
         """Move a table in the local filesystem; in an object store, copy it, and leave the old table.
 

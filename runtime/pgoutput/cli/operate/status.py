@@ -231,7 +231,7 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
     (applied,) = recording.metadata([segment if is_known else recording.numbers[0]])
     start = applied.end_lsn if is_known else applied.start_lsn
     now = time.time()
-    names = {one.oid: f"{one.namespace}.{one.name}" if one.name else f"OID {one.oid}" for one in tables}
+    names = {one.oid: one.shown_name for one in tables}
     current = [one for one in tables if one.dropped is None]
     return ReplicaStatus(
         target=target,

@@ -110,6 +110,8 @@ class Output:
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
         if applied.dropped:
             self.warn(f"{relation} was dropped on the server: {applied.dropped}")
+        if applied.folder:
+            self.warn(f"{relation} is now in the folder {applied.folder}")
         if applied.error:
             self.failed.add(applied.oid)
             self.warn(f"{relation} failed, and its changes will be applied again: {applied.error}")

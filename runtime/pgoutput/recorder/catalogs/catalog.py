@@ -154,6 +154,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
         return f"{self.namespace}.{self.name}"
 
     @property
+    def sent_name(self) -> tuple[str, str]:
+        """Schema and name of the table, as in Relation messages."""
+        return sent_namespace(self.namespace), self.name
+
+    @property
     def is_root(self) -> bool:
         """Whether the table is a partitioned table, which is published with the rows of its partitions."""
         return self.oid not in self.storages

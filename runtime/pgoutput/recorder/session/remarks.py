@@ -25,6 +25,7 @@ from pgoutput.recorder.catalogs import (
     following_columns,
     incomplete_table,
     parse_statement,
+    renamed_tables,
     without_undescribed,
 )
 from pgoutput.recorder.options import Settings
@@ -34,7 +35,14 @@ from pgoutput.recorder.session.session import Session
 from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.snapshots import CopiedTables
 from pgoutput.recorder.storage import Folder
-from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange, Remarks, SchemaVersion
+from pgoutput.recording import (
+    GoneTable,
+    IncompleteTable,
+    PublicationChange,
+    Remarks,
+    RenamedTable,
+    SchemaVersion,
+)
 from pgoutput.wire import format_lsn, timestamp_now
 
 
@@ -70,10 +78,11 @@ class SessionRemarks:
         self._reporter = reporter
         self._watch = watch
         self.storing: CopiedTables | None = None
-        self._announced: set[PublicationChange | GoneTable] = set()
+        self._announced: set[PublicationChange | GoneTable | RenamedTable] = set()
         """Remarks that are in the metadata of a segment of this session."""
         self._gone_lsn = start.catalog.lsn
-        """LSN after which the stream has no more changes of dropped and unpublished tables."""
+        """LSN after which the stream has no more changes of dropped and unpublished tables, nor of renamed
+        tables under their earlier names."""
         state = folder.state
         self._published = {
             *start.catalog.tables,
@@ -89,26 +98,35 @@ class SessionRemarks:
         """Value of `Session.truncates` at the end of the last segment."""
 
     @property
-    def unannounced_gone(self) -> tuple[GoneTable, ...]:
-        """Dropped or unpublished tables that are not yet in the metadata of a segment."""
-        return tuple(one for one in self._folder.state.gone if one not in self._announced)
+    def _unannounced(self) -> tuple[tuple[GoneTable, ...], tuple[RenamedTable, ...]]:
+        """Tables that are gone, and renamed tables, that are not yet in the metadata of a segment."""
+        gone, renamed = self._folder.state.gone, self._folder.state.renamed
+        return (
+            tuple(one for one in gone if one not in self._announced),
+            tuple(one for one in renamed if one not in self._announced),
+        )
+
+    @property
+    def must_announce(self) -> bool:
+        """Whether some dropped, unpublished or renamed table is not yet in the metadata of a segment."""
+        return any(self._unannounced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether the metadata of a segment must name dropped or unpublished tables now.
+        """Return whether the metadata of a segment must name dropped, unpublished or renamed tables now.
 
         True if the metadata of no segment names them yet, and all their changes were received.
         """
-        return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
+        return self.must_announce and session.has_received(self._gone_lsn)
 
     def for_segment(
         self, session: Session, versions: Sequence[SchemaVersion], described: Sequence[bytes]
     ) -> Remarks:
-        """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
+        """Return incomplete, dropped, renamed tables and changes of publications for a segment's metadata.
 
         The metadata must name each incomplete table that the segment has changes of. Therefore the catalogs
         are read again first if the segment has one of these:
 
-        - a schema version with other columns than the catalogs as last read,
+        - a schema version with other columns or another name than the catalogs as last read,
         - a logical message that describes a DDL statement,
         - a Truncate of a partitioned table.
 
@@ -120,9 +138,10 @@ class SessionRemarks:
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
         new = {one.oid for one in relations if not _is_described(catalog, one)}
+        names = {one.oid: (one.namespace, one.name) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
-        is_due = new or described or truncated & catalog.roots
+        is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
             # Record the tables as incomplete now. A later reading may show the same columns as the last one,
@@ -137,12 +156,14 @@ class SessionRemarks:
             self._note_following_columns()
         self._note_described(relations)
         self._note_gone(relations, new if existing is None else existing)
+        # The stream has shown a name between two readings, or in a transaction that is not committed.
+        self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
-        self._announced.update(changes, gone)
+        gone, renamed = self._unannounced if session.received_lsn >= self._gone_lsn else ((), ())
+        self._announced.update(changes, gone, renamed)
         incomplete = without_copied(state.incomplete, self.storing)
-        return Remarks(incomplete, changes, gone, self._following_columns.copy())
+        return Remarks(incomplete, changes, gone, self._following_columns.copy(), renamed)
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
@@ -288,10 +309,15 @@ class SessionRemarks:
         )
         self._note(roots, gone)
 
-    def _note(self, incomplete: tuple[IncompleteTable, ...], gone: tuple[GoneTable, ...] = ()) -> None:
-        """Save and report incomplete tables, and dropped or unpublished tables."""
-        if incomplete or gone:
-            self._save(self._folder.catalog, CatalogChanges((), incomplete, gone))
+    def _note(
+        self,
+        incomplete: tuple[IncompleteTable, ...] = (),
+        gone: tuple[GoneTable, ...] = (),
+        renamed: tuple[RenamedTable, ...] = (),
+    ) -> None:
+        """Save and report incomplete tables, dropped or unpublished tables, and renamed tables."""
+        if incomplete or gone or renamed:
+            self._save(self._folder.catalog, CatalogChanges((), incomplete, gone, renamed=renamed))
 
     def _save(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Save `changes`, with `catalog` as read after them, in the recording's folder, and report them.
@@ -300,7 +326,7 @@ class SessionRemarks:
             RecordingError: A table became incomplete in strict mode.
         """
         self._folder.save_changes(catalog, changes)
-        if changes.gone:
+        if changes.gone or changes.renamed:
             self._gone_lsn = max(self._gone_lsn, catalog.lsn)
         self._reporter.report_changes(changes, catalog)
         if refused := self._settings.refused(changes.incomplete, catalog.tables):

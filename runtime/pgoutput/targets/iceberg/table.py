@@ -147,6 +147,10 @@ class IcebergFormat(msgspec.Struct, frozen=True):
             )
             return [".".join(name for name in one if name != _NO_NAMESPACE) for one in tables]
 
+    def rename_pause(self, target: Location) -> float:
+        """Return 0: a reader asks the catalogue once for the name, and then reads the files by their URIs."""
+        return 0.0
+
     def move(self, place: Location, to: Location) -> None:
         """Rename an Iceberg table; its files stay where they are."""
         catalog = self._catalog(place.parent)
