@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.apply import Difference, decode_differences
 from pgoutput.recording import Location, Verified
 from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
 
@@ -58,3 +59,36 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
                 raise
         else:
             return
+
+
+def mark_difference(target: Location, oid: int, beginning: str, mark: Difference | None) -> bool:
+    """Replace the reasons in `pgoutput.may_differ` that begin with a text; return whether they change.
+
+    Nothing is committed if the table does not exist, or has this reason already.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        beginning: Beginning of the reasons to replace.
+        mark: The new reason; None to remove the reasons.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+        ConflictError: Several attempts failed because of concurrent commits.
+    """
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        table = find_table(target, oid)
+        known = () if table is None else decode_differences(table.properties.get(MAY_DIFFER))
+        others = [one for one in known if not one.reason.startswith(beginning)]
+        is_known = {one.reason for one in known} == {one.reason for one in [*others, *filter(None, [mark])]}
+        if table is None or is_known:
+            return False
+        try:
+            new = [*others, mark] if mark is not None else others
+            table.set_properties({MAY_DIFFER: msgspec.json.encode(new).decode()})
+        except ConflictError:
+            if not attempts_left:
+                raise
+        else:
+            break
+    return True
