@@ -14,7 +14,7 @@ import msgspec
 
 from pgoutput._text import counted, one_line
 from pgoutput.apply import Difference, TableResult
-from pgoutput.errors import PgoutputError, RecordingError, ReplicaError, ReplicationError
+from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
 from pgoutput.recording import Location, Recording
 from pgoutput.replica import (
     CheckedTable,
@@ -51,6 +51,8 @@ _WAIT_SECONDS: Final = 600.0
 """Largest number of seconds until the replica is there; it may wait for a large transaction."""
 _CONFIRM_SECONDS: Final = 3.0
 """Seconds between the two comparisons that must find the same difference."""
+_PATIENCE: Final = 10
+"""Number of errors in a row after which the user is told."""
 _STANDSTILL_SECONDS: Final = 60.0
 """Seconds for which a table must not be published before its rows count as out of date."""
 
@@ -108,7 +110,7 @@ class _Compared(msgspec.Struct):
         began = clock()
         try:
             yield
-        except (ReplicationError, ReplicaError, ValueError) as error:
+        except Exception as error:  # the other tables are compared nevertheless
             self.error = one_line(error)
         self.seconds[side] += clock() - began
 
@@ -153,6 +155,10 @@ class SelfCheck:
         self._warned: set[str] = set()
         self._copies: dict[int, Callable[[], bool]] = {}
         """Functions that return whether a copy is unfinished, by OID of the table."""
+        self._failures = 0
+        self._published: set[int] = set()
+        self._left_out: set[int] = set()
+        """OIDs of the published tables that the target does not follow."""
         self._gone: dict[int, float] = {}
         """When a table of the replica was first seen that is not published, by OID."""
         self._limits: dict[int, int] = {}
@@ -170,41 +176,62 @@ class SelfCheck:
                 known = read_self_check(self._replicated.target)
                 self._schedule = Schedule(known or SelfCheckReport(), time.time())
                 self._check_tables()
-            except (PgoutputError, ValueError, OSError) as error:
+            except Exception as error:  # nothing that the check meets may end the replication
                 self._tell(f"the self-check is tried again: {one_line(error)}")
                 self._stop.wait(30.0)
 
     def _check_tables(self) -> None:
         server, due = self._replicated.connect(), 0.0
         try:
-            for setting in SETTINGS.split(";"):
-                server.query(setting)
-            source = self._replicated.recording.last
-            binary = source is not None and source.source.options.get("binary") == "on"
-            publications = Publications(server, self._replicated.publications, binary=binary)
+            publications = self.prepare(server)
             while not self._stop.wait(1.0):
-                if time.time() >= due:
-                    seconds = self._read_states(publications)
-                    due = time.time() + max(self._schedule.reading_pause, seconds)
-                self._end_copies()
-                if oids := self._schedule.next(time.time(), _GROUP):
-                    self._check(server, publications, oids)
-                    store_self_check(self._replicated.target, self._schedule.report)
+                with self._patience():
+                    if time.time() >= due:
+                        due = time.time() + self._schedule.reading_pause
+                        self.read_states(publications)
+                    self._end_copies()
+                    if oids := self._schedule.next(time.time(), _GROUP):
+                        self.check(server, publications, oids)
+                        store_self_check(self._replicated.target, self._schedule.report)
         finally:
             server.close()
 
-    def _read_states(self, publications: Publications) -> float:
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Go on after errors such as that of a locked table; tell them if they repeat."""
+        try:
+            yield
+            self._failures = 0
+        except ConnectionLost:
+            raise
+        except ReplicationError as error:
+            self._failures += 1
+            if self._failures > _PATIENCE:
+                self._tell(f"the self-check waits: {one_line(error)}")
+
+    def prepare(self, server: Server) -> Publications:
+        """Limit how long the queries of a connection take; return the publications."""
+        for setting in SETTINGS.split(";"):
+            server.query(setting)
+        last = self._replicated.recording.last
+        is_binary = last is not None and last.source.options.get("binary") == "on"
+        return Publications(server, self._replicated.publications, binary=is_binary)
+
+    def read_states(self, publications: Publications) -> None:
         """Note which tables are published, and mark tables of the replica that are not any more."""
         began, target = time.monotonic(), self._replicated.target
         states, now = publications.states(), time.time()
-        existing, selected = existing_tables(target), selected_tables(target)
-        followed = {
-            oid: state
-            for oid, state in states.items()
-            if selected is None or state[0] in selected or oid in existing
-        }
+        if self._published != states.keys():
+            self._published = set(states)
+            existing, selected = existing_tables(target), selected_tables(target)
+            self._gone = {oid: self._gone.get(oid, now) for oid in existing - states.keys()}
+            self._left_out = {
+                oid
+                for oid, (name, _) in states.items()
+                if selected is not None and name not in selected and oid not in existing
+            }
+        followed = {oid: state for oid, state in states.items() if oid not in self._left_out}
         self._schedule.saw(followed, time.monotonic() - began, now)
-        self._gone = {oid: self._gone.get(oid, now) for oid in existing - states.keys()}
         for oid in [oid for oid, since in self._gone.items() if since < now - _STANDSTILL_SECONDS]:
             self._gone[oid] = math.inf  # once
             known = replica_table(target.place, oid)
@@ -213,9 +240,7 @@ class SelfCheck:
                 mark = Difference(self._lsn, text)
                 mark_difference(target, oid, REASON, mark)
                 self._report(TableResult(oid, known.namespace, known.name, {}, (mark,)))
-        seconds = time.monotonic() - began
-        self._schedule.spend(seconds)
-        return seconds
+        self._schedule.spend(time.monotonic() - began)
 
     def _end_copies(self) -> None:
         """Have the tables compared whose copies are finished."""
@@ -228,7 +253,7 @@ class SelfCheck:
             del self._copies[oid]
             self._schedule.retry(oid, time.time(), seconds=0.0)
 
-    def _check(self, server: Server, publications: Publications, oids: Sequence[int]) -> None:
+    def check(self, server: Server, publications: Publications, oids: Sequence[int]) -> None:
         """Compare tables; then compare again those that differ, and have differences copied."""
         compared = [_Compared(one) for one in publications.tables(oids)]
         incomplete = self._incomplete()
@@ -256,7 +281,8 @@ class SelfCheck:
                 map(sum, zip(one.seconds, second.seconds if second is not one else (0.0, 0.0), strict=True))
             )
             self._schedule.spend(spent)
-            if oid not in self._schedule.report.tables or oid in incomplete:
+            is_awaited = oid in incomplete and not one.table.refusal
+            if is_awaited or oid not in self._schedule.report.tables:
                 continue
             if one.error:
                 self._schedule.retry(oid, time.time(), one.error)

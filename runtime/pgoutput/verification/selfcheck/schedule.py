@@ -7,6 +7,7 @@ together takes at most `_SHARE` of a core on each side; what was saved is spent 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import Final
 
 from pgoutput.replica import CheckedTable, SelfCheckReport
@@ -66,8 +67,8 @@ class Schedule:
         """Return the OIDs of the tables to compare now; those that are due longest come first."""
         self._left = min(_SAVED, self._left + (now - self._filled) * _SHARE)
         self._filled = now
-        due = sorted((due, oid) for oid, due in self._due.items() if due <= now)
-        return [oid for _, oid in due[:limit]] if self._left > 0 else []
+        due = [(due, oid) for oid, due in self._due.items() if due <= now] if self._left > 0 else []
+        return [oid for _, oid in nsmallest(limit, due)]
 
     def spend(self, seconds: float) -> None:
         """Note that work has taken time on a core."""

@@ -52,16 +52,11 @@ def look_at_all(server: Server, table: PublishedTable, limit: int) -> Rows | Non
 def look_at_pages(server: Server, table: PublishedTable, limit: int, chance: random.Random) -> Rows:
     """Return at most `limit` rows from random pages of a table with a key."""
     sizes = [pages for _, pages in table.leaves]
-    chosen: dict[str, set[int]] = defaultdict(set)
-    for place, pages in chance.choices(table.leaves, sizes, k=_PAGES) if any(sizes) else ():
-        chosen[place].add(chance.randrange(pages))
+    chosen = chance.choices(table.leaves, sizes, k=_PAGES) if any(sizes) else ()
     found: Rows = {}
-    for place, numbers in chosen.items():
-        tids = (
-            f"t.ctid = ANY (ARRAY(SELECT format('(%s,%s)', page, item)::tid FROM unnest(ARRAY{[*numbers]})"
-            f" page, generate_series(1, {_PAGE_ROWS}) item))"
-        )
-        found |= _look(server, table, f"{place} t", limit * len(numbers) // _PAGES + 1, tids)
+    for place, page in {(place, chance.randrange(pages)) for place, pages in chosen}:
+        tids = f"SELECT format('({page},%s)', item)::tid FROM generate_series(1, {_PAGE_ROWS}) item"
+        found |= _look(server, table, f"{place} t", limit // _PAGES + 1, f"t.ctid = ANY (ARRAY({tids}))")
     return found
 
 
