@@ -136,7 +136,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         print_json(status)
     else:
         for name, text in _lines(status):
-            print(f"{name:11} {printable(text)}")
+            print(f"{name:10} {printable(text)}")
     if (
         status.lost
         or status.recording.missing
@@ -266,7 +266,7 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
             yield "", f"applied up to {applied}, lag {_seconds(table.lag_seconds)}"
         if replica.may_differ:
             yield "may differ", ", ".join(replica.may_differ)
-        for heading, texts in (("differs", replica.differences), ("not checked", replica.not_compared)):
+        for heading, texts in (("differs", replica.differences), ("unchecked", replica.not_compared)):
             yield from ((heading, f"{name}: {text}") for name, text in texts.items())
         if replica.self_check_hours is not None:
             yield "self-check", f"compares each table once in {replica.self_check_hours:,.0f} hours"

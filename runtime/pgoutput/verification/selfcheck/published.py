@@ -54,8 +54,8 @@ class PublishedTable(msgspec.Struct, frozen=True):
     """Whether the key is the replica identity, by which the recorder can copy single rows."""
     condition: str
     """SQL of the row filters; `true` if all rows are published."""
-    leaves: tuple[tuple[str, int], ...]
-    """Quoted name and number of pages of each table that stores rows."""
+    leaves: tuple[tuple[str, int, float], ...]
+    """Quoted name, number of pages and estimated number of rows of each table that stores rows."""
     size: int
     """Size in bytes, with TOAST."""
     refusal: str
@@ -134,8 +134,8 @@ SELECT d.oid, d.nspname, d.relname, state,
             LATERAL (WITH RECURSIVE bases AS (SELECT a.atttypid AS oid UNION ALL
                 SELECT typbasetype FROM bases JOIN pg_type t ON t.oid = bases.oid WHERE typtype = 'd')
                 SELECT t.oid AS base FROM bases JOIN pg_type t ON t.oid = bases.oid WHERE typtype <> 'd') b
-        WHERE attrelid = d.oid AND attnum > 0 AND NOT attisdropped AND CASE WHEN names IS NULL
-            THEN coalesce(to_jsonb(a) ->> 'attgenerated', '') = '' ELSE names ? attname::text END),
+        WHERE attrelid = d.oid AND attnum > 0 AND NOT attisdropped AND coalesce(names ? attname::text, true)
+            AND ({generated} OR coalesce(to_jsonb(a) ->> 'attgenerated', '') = '')),
     'leaves', m.leaves), c.relreplident, coalesce(filter, 'true'), m.size, CASE
         WHEN NOT is_whole THEN 'a publication leaves out operations'
         WHEN has_lists THEN 'its publications have different column lists'
@@ -147,8 +147,8 @@ LEFT JOIN LATERAL (SELECT (indkey::int2[])[0:coalesce((to_jsonb(i) ->> 'indnkeya
     AS key FROM pg_index i WHERE indrelid = d.oid AND indisvalid AND indimmediate AND
         CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END LIMIT 1) k ON true,
 LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspname, l.relname),
-        pg_relation_size(member) / current_setting('block_size')::int)) FILTER (WHERE isleaf), '[]')
-    AS leaves, sum(pg_table_size(member)) AS size, bool_or(row_security_active(member)) AS has_policy,
+        pg_relation_size(member) / current_setting('block_size')::int, greatest(l.reltuples, 0)))
+        FILTER (WHERE isleaf), '[]') AS leaves, sum(pg_table_size(member)) AS size, bool_or(row_security_active(member)) AS has_policy,
     bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')) AS is_readable
     FROM tree JOIN pg_class l ON l.oid = member JOIN pg_namespace n ON n.oid = l.relnamespace
     WHERE root = d.oid) m
@@ -189,7 +189,9 @@ class Publications:
 
     def _query(self, query: str, oids: str = "") -> list[tuple[Any, ...]]:
         tree = _TREE_SINCE_12 if self._server.server_version >= 120_000 else _TREE
-        parts = {"tree": tree, "publications": self._names, "oids": oids}
+        # Before PostgreSQL 18, `attnames` has generated columns, which are not sent.
+        generated = str(self._server.server_version >= 180_000 and "names IS NOT NULL")
+        parts = {"tree": tree, "publications": self._names, "oids": oids, "generated": generated}
         return self._server.query(f"{_PUBLISHED}\n{query}".format_map(parts))
 
     def _table(
@@ -234,7 +236,7 @@ class Publications:
             tuple(type_ for *_, is_key, type_, _ in parts["columns"] if is_key),
             identity in "di",
             condition,
-            tuple((leaf, pages) for leaf, pages in parts["leaves"]),
+            tuple((leaf, pages, rows) for leaf, pages, rows in parts["leaves"]),
             int(size or 0),
             self.refusal or refusal,
         )

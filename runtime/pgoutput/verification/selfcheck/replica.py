@@ -35,7 +35,7 @@ _MAX_ROWS: Final = 100_000
 
 _FILES: Final = 24
 _GROUPS: Final = 24
-_DRAWS: Final = 4
+_DRAWS: Final = 2
 """Number of row groups from which rows are drawn."""
 
 Digests = dict[Key, list[str]]

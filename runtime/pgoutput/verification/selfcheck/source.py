@@ -15,7 +15,7 @@ MAX_ROWS: Final = 10_000
 _MAX_PAGES: Final = 4_000
 """Largest number of pages of a table that may be small: reading them takes much less than a second."""
 
-_PAGES: Final = 8
+_PAGES: Final = 5
 """Number of pages that a sample is drawn from; each can lead to another row group of the replica."""
 
 _PAGE_ROWS: Final = 291
@@ -43,18 +43,19 @@ _ROWS: Final = (
 
 def look_at_all(server: Server, table: PublishedTable, limit: int) -> Rows | None:
     """Return all rows of a table, or `limit` of them; None if it may have more than `MAX_ROWS`."""
-    if limit == MAX_ROWS and sum(pages for _, pages in table.leaves) > _MAX_PAGES:
+    pages, rows = (sum(leaf[at] for leaf in table.leaves) for at in (1, 2))
+    if limit == MAX_ROWS and (pages > _MAX_PAGES or (table.key and rows > 2 * MAX_ROWS)):
         return None
-    rows = _look(server, table, f"{table.place} t", limit + (limit == MAX_ROWS))
-    return None if sum(map(len, rows.values())) > MAX_ROWS else rows
+    found = _look(server, table, f"{table.place} t", limit + (limit == MAX_ROWS))
+    return None if sum(map(len, found.values())) > MAX_ROWS else found
 
 
 def look_at_pages(server: Server, table: PublishedTable, limit: int, chance: random.Random) -> Rows:
     """Return at most `limit` rows from random pages of a table with a key."""
-    sizes = [pages for _, pages in table.leaves]
+    sizes = [pages for _, pages, _ in table.leaves]
     chosen = chance.choices(table.leaves, sizes, k=_PAGES) if any(sizes) else ()
     found: Rows = {}
-    for place, page in {(place, chance.randrange(pages)) for place, pages in chosen}:
+    for place, page in {(place, chance.randrange(pages)) for place, pages, _ in chosen}:
         tids = f"SELECT format('({page},%s)', item)::tid FROM generate_series(1, {_PAGE_ROWS}) item"
         found |= _look(server, table, f"{place} t", limit // _PAGES + 1, f"t.ctid = ANY (ARRAY({tids}))")
     return found
