@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,15 +14,24 @@ from typing import Any
 import pytest
 
 from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Connected, Connection
+from pgoutput.recorder import Connected, Connection, Progress, is_requested, request_snapshot
+from pgoutput.recorder.catalogs import watch
 from pgoutput.recording import Recording, locate
-from pgoutput.replica import CheckedTable, TableResult, replica_tables, store_self_check
+from pgoutput.replica import (
+    CheckedTable,
+    TableResult,
+    replica_tables,
+    replicate,
+    store_self_check,
+    use_iceberg,
+)
 from pgoutput.verification import Replicated, SelfCheck
 from pgoutput.verification.selfcheck import check as module
 from pgoutput.verification.selfcheck.published import Server
 from pgoutput.verification.selfcheck.schedule import DAY, Schedule
+from pgoutput.wire import parse_lsn
 from tests.conftest import Run
-from tests.recorder.lab import Lab
+from tests.recorder.lab import Lab, wait_until
 from tests.verification.replica import Replica
 
 ROWS = "INSERT INTO {0} SELECT i, i % 7 FROM generate_series(1, {1}) i"
@@ -243,6 +254,44 @@ def test_what_is_published_under_which_root_with_which_rows(
         assert "the publications do not contain the table" in tick.may_differ[0].reason
 
 
+TARGETS: dict[str, dict[str, Any]] = {
+    "vectors": {"updates": "vectors"},
+    "rewrite": {"updates": "rewrite"},
+    "history": {"history": True},
+    "iceberg": {},
+}
+
+
+def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(lab: Lab, tmp_path: Path) -> None:
+    changes = (
+        "CREATE TABLE small (id date PRIMARY KEY, v text)",
+        "CREATE TABLE big (id uuid, n int, v text, PRIMARY KEY (id, n))",
+        "INSERT INTO small SELECT date '2026-01-01' + i, i FROM generate_series(1, 300) i",
+        "INSERT INTO big SELECT md5(i::text)::uuid, i, i FROM generate_series(1, 15000) i",
+    )
+    updates = (
+        "UPDATE small SET v = v || 'x' WHERE id < '2026-02-01'",
+        "DELETE FROM small WHERE id > '2026-03-01'",
+        "UPDATE big SET v = '' WHERE n % 3 = 0",
+        "DELETE FROM big WHERE n % 5 = 0",
+    )
+    use_iceberg(tmp_path / "iceberg")
+
+    def apply() -> None:
+        for kind, options in TARGETS.items():
+            replicate(lab.folder, tmp_path / kind, **options)
+
+    with replicated(lab, tmp_path / "first", changes):
+        apply()
+    with replicated(lab, tmp_path / "first", updates):
+        apply()
+    found = {kind: Checked(lab, tmp_path / kind)("small", "big") for kind in TARGETS}
+    assert {kind: one for kind, one in found.items() if any(table.difference for table in one.values())} == {}
+    lab.run("ALTER TABLE small ADD w int DEFAULT 3", "ALTER TABLE big ADD w int DEFAULT 3")
+    for kind in TARGETS:
+        assert all(one.difference for one in Checked(lab, tmp_path / kind)("small", "big").values()), kind
+
+
 def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp_path: Path) -> None:
     """Nor does a table whose owner denies access end the check of others."""
     lab.run(
@@ -271,6 +320,87 @@ def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp
         }
 
 
+SILENT = {  # what the recorder of the mutant below does not understand
+    **{name: case for name, case in FAULTS.items() if case[1].startswith("ALTER") and "key" not in name},
+    "same_transaction": (
+        "SELECT 1",
+        "BEGIN; CREATE TABLE {0} (id int PRIMARY KEY, v text); INSERT INTO {0} VALUES (1, 'a');"
+        "ALTER TABLE {0} ADD w int NOT NULL DEFAULT 3; COMMIT",
+    ),
+    "expression": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, a int, g int GENERATED ALWAYS AS (a * 2) STORED);"
+        "INSERT INTO {0} (id, a) VALUES (1, 1)",
+        "ALTER TABLE {0} ALTER g DROP EXPRESSION",
+    ),
+}
+
+
+@pytest.mark.nightly
+def test_each_silent_fault_is_found_within_30_seconds_and_mended(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder is a mutant that sees no alteration in the catalogs."""
+    compare = watch.compare_catalogs
+    monkeypatch.setattr(watch, "compare_catalogs", lambda _, new, connection: compare(new, new, connection))
+    monkeypatch.setattr(module, "_CONFIRM_SECONDS", 3.0)
+    for name, (before, _) in SILENT.items():
+        lab.run(*before.format(name, 50).split(";"))
+    target, stop, applied, found = tmp_path / "lake", Event(), [0], {}
+    with lab.recording(run={}, snapshot=True) as recording, ThreadPoolExecutor() as pool:
+        recording.wait(Connected)
+
+        def request(name: str, keys: Any) -> Any:
+            place = request_snapshot(lab.folder, [name], {} if keys is None else {name: keys})
+            return partial(is_requested, place)
+
+        followed = Replicated(
+            Recording(lab.folder),
+            locate(target),
+            ["p"],
+            lambda: Connection(lab.dsn),
+            lambda: parse_lsn(recording.wait(Progress).complete_lsn),
+            lambda: applied[0],
+            request,
+        )
+
+        def follow() -> None:
+            replicate(
+                lab.folder,
+                target,
+                follow=True,
+                stop=stop,
+                on_progress=lambda progress: applied.__setitem__(0, progress.applied_segment),
+            )
+
+        def report(result: TableResult) -> None:
+            found[result.name] = time.monotonic()
+
+        check = SelfCheck(followed, report, print, 1 << 30, stop)
+
+        def tables() -> Collection[CheckedTable]:
+            return check.findings.tables.values()
+
+        running = [pool.submit(follow), pool.submit(check.run)]
+        try:
+            wait_until(
+                lambda: len([one for one in check.findings.tables.values() if one.time]) >= len(SILENT)
+            )
+            assert not found
+            began = time.monotonic()
+            for name, (_, missed) in SILENT.items():
+                lab.run(*missed.format(name).split(";"))
+            wait_until(lambda: found.keys() >= SILENT.keys() or time.monotonic() > began + 90, 100)
+            print({name: round(seconds - began, 1) for name, seconds in found.items()})
+            assert found.keys() == SILENT.keys()
+            assert max(found.values()) < began + 30
+            wait_until(lambda: not any(one.difference for one in tables()))
+        finally:
+            stop.set()
+        for one in running:
+            one.result()
+        assert Replica(lab, target).unequal() == []
+
+
 COSTS = [0.01] * 900 + [0.2] * 90 + [0.4] * 10
 
 
@@ -282,7 +412,7 @@ def test_a_day_takes_at_most_one_percent_of_a_core(tables: int) -> None:
     reading, spent, now, due = 0.02 * tables / 1000, 0.0, 0.0, 0.0
     known = Schedule(module.SelfCheckReport(), now)
     while now < DAY:
-        now += 1.0
+        now += 5.0
         if now == 80_000.0:
             states[7] = "t7", "b"
         if now >= due:
