@@ -19,6 +19,7 @@ from pgoutput.recorder.catalogs import watch
 from pgoutput.recording import Recording, locate
 from pgoutput.replica import (
     CheckedTable,
+    SelfCheckReport,
     TableResult,
     replica_tables,
     replicate,
@@ -186,7 +187,8 @@ def test_what_the_recorder_missed_is_found_and_the_rest_is_left_alone(
         check = Checked(lab, target)
         found = check()
         assert {name for name, one in found.items() if one.difference} == FAULTS.keys() | {"large"}
-        assert not [one for one in found.values() if one.refusal]
+        refused = {name for name, one in found.items() if one.refusal}
+        assert refused == ({"texts"} if lab.version < 12 else set())  # it has floats
         reasons = {one.name: [*one.may_differ] for one in replica_tables(target).values()}
         marked = {
             name for name, found in reasons.items() if any(module.REASON in one.reason for one in found)
@@ -410,7 +412,7 @@ def test_a_day_takes_at_most_one_percent_of_a_core(tables: int) -> None:
     costs = COSTS[:: 1000 // tables]
     states = {oid: (f"t{oid}", "a") for oid in range(tables)}
     reading, spent, now, due = 0.02 * tables / 1000, 0.0, 0.0, 0.0
-    known = Schedule(module.SelfCheckReport(), now)
+    known = Schedule(SelfCheckReport(), now)
     while now < DAY:
         now += 5.0
         if now == 80_000.0:

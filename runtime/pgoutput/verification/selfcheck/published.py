@@ -74,7 +74,8 @@ class PublishedTable(msgspec.Struct, frozen=True):
 
 SETTINGS: Final = """\
 SET lock_timeout = '100ms'; SET statement_timeout = '2s'; SET search_path = pg_catalog;
-SET default_transaction_read_only = on; SET max_parallel_workers_per_gather = 0; SET jit = off;
+SET default_transaction_read_only = on; SET max_parallel_workers_per_gather = 0;
+SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit';
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"""
 """Settings of the connection: no migration waits for a look, and keys are looked up by their index."""
 

@@ -43,7 +43,8 @@ _ROWS: Final = (
 
 def look_at_all(server: Server, table: PublishedTable, limit: int) -> Rows | None:
     """Return all rows of a table, or `limit` of them; None if it may have more than `MAX_ROWS`."""
-    pages, rows = (sum(leaf[at] for leaf in table.leaves) for at in (1, 2))
+    pages = sum(pages for _, pages, _ in table.leaves)
+    rows = sum(rows for _, _, rows in table.leaves)
     if limit == MAX_ROWS and (pages > _MAX_PAGES or (table.key and rows > 2 * MAX_ROWS)):
         return None
     found = _look(server, table, f"{table.place} t", limit + (limit == MAX_ROWS))
