@@ -16,7 +16,7 @@ import pytest
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Connected, Connection, Progress, is_requested, request_snapshot
 from pgoutput.recorder.catalogs import watch
-from pgoutput.recording import Recording, locate
+from pgoutput.recording import PathOrUri, Recording, locate
 from pgoutput.replica import (
     CheckedTable,
     SelfCheckReport,
@@ -31,9 +31,13 @@ from pgoutput.verification.selfcheck import check as module
 from pgoutput.verification.selfcheck.published import Server
 from pgoutput.verification.selfcheck.schedule import DAY, Schedule
 from pgoutput.wire import parse_lsn
+from tests import store
 from tests.conftest import Run
+from tests.recorder.conftest import direct, moto
 from tests.recorder.lab import Lab, wait_until
 from tests.verification.replica import Replica
+
+__all__ = ["direct", "moto"]
 
 ROWS = "INSERT INTO {0} SELECT i, i % 7 FROM generate_series(1, {1}) i"
 
@@ -126,7 +130,7 @@ EQUAL = {
 class Checked:
     """A self-check of a replica that nothing follows meanwhile, and what it reports and requests."""
 
-    def __init__(self, lab: Lab, target: Path, *publications: str) -> None:
+    def __init__(self, lab: Lab, target: PathOrUri, *publications: str) -> None:
         self.results: list[TableResult] = []
         self.requests: list[tuple[str, Collection[Any] | None]] = []
         self.lab, self.target = lab, locate(target)
@@ -261,10 +265,13 @@ TARGETS: dict[str, dict[str, Any]] = {
     "rewrite": {"updates": "rewrite"},
     "history": {"history": True},
     "iceberg": {},
+    "store": {},
 }
 
 
-def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(lab: Lab, tmp_path: Path) -> None:
+def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(
+    lab: Lab, tmp_path: Path, direct: None
+) -> None:
     changes = (
         "CREATE TABLE small (id date PRIMARY KEY, v text)",
         "CREATE TABLE big (id uuid, n int, v text, PRIMARY KEY (id, n))",
@@ -277,21 +284,22 @@ def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(lab: Lab, tmp_
         "UPDATE big SET v = '' WHERE n % 3 = 0",
         "DELETE FROM big WHERE n % 5 = 0",
     )
-    use_iceberg(tmp_path / "iceberg")
+    targets = {kind: tmp_path / kind for kind in TARGETS} | {"store": f"s3://{store.BUCKET}/{lab.name}/lake"}
+    use_iceberg(targets["iceberg"])
 
     def apply() -> None:
         for kind, options in TARGETS.items():
-            replicate(lab.folder, tmp_path / kind, **options)
+            replicate(lab.folder, targets[kind], **options)
 
     with replicated(lab, tmp_path / "first", changes):
         apply()
     with replicated(lab, tmp_path / "first", updates):
         apply()
-    found = {kind: Checked(lab, tmp_path / kind)("small", "big") for kind in TARGETS}
+    found = {kind: Checked(lab, targets[kind])("small", "big") for kind in TARGETS}
     assert {kind: one for kind, one in found.items() if any(table.difference for table in one.values())} == {}
     lab.run("ALTER TABLE small ADD w int DEFAULT 3", "ALTER TABLE big ADD w int DEFAULT 3")
     for kind in TARGETS:
-        assert all(one.difference for one in Checked(lab, tmp_path / kind)("small", "big").values()), kind
+        assert all(one.difference for one in Checked(lab, targets[kind])("small", "big").values()), kind
 
 
 def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ LEFT JOIN LATERAL (SELECT (indkey::int2[])[0:coalesce((to_jsonb(i) ->> 'indnkeya
         CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END LIMIT 1) k ON true,
 LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspname, l.relname),
         pg_relation_size(member) / current_setting('block_size')::int, greatest(l.reltuples, 0)))
-        FILTER (WHERE isleaf), '[]') AS leaves, sum(pg_table_size(member)) AS size, bool_or(row_security_active(member)) AS has_policy,
+        FILTER (WHERE isleaf), '[]') AS leaves, sum(pg_table_size(member)) AS size,
+    bool_or(row_security_active(member)) AS has_policy,
     bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')) AS is_readable
     FROM tree JOIN pg_class l ON l.oid = member JOIN pg_namespace n ON n.oid = l.relnamespace
     WHERE root = d.oid) m
