@@ -16,6 +16,7 @@ import pytest
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder import Connected, Connection, Progress, is_requested, request_snapshot
 from pgoutput.recorder.catalogs import watch
+from pgoutput.recorder.catalogs.changes import compare_catalogs
 from pgoutput.recording import PathOrUri, Recording, locate
 from pgoutput.replica import (
     CheckedTable,
@@ -350,8 +351,9 @@ def test_each_silent_fault_is_found_within_30_seconds_and_mended(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recorder is a mutant that sees no alteration in the catalogs."""
-    compare = watch.compare_catalogs
-    monkeypatch.setattr(watch, "compare_catalogs", lambda _, new, connection: compare(new, new, connection))
+    monkeypatch.setattr(
+        watch, "compare_catalogs", lambda _, new, connection: compare_catalogs(new, new, connection)
+    )
     monkeypatch.setattr(module, "_CONFIRM_SECONDS", 3.0)
     for name, (before, _) in SILENT.items():
         lab.run(*before.format(name, 50).split(";"))
