@@ -196,19 +196,8 @@ class Publications:
         parts = {"tree": tree, "publications": self._names, "oids": oids, "generated": generated}
         return self._server.query(f"{_PUBLISHED}\n{query}".format_map(parts))
 
-    def _table(
-        self,
-        oid: str,
-        namespace: str,
-        name: str,
-        state: str,
-        place: str,
-        described: str,
-        identity: str,
-        condition: str,
-        size: str,
-        refusal: str,
-    ) -> PublishedTable:
+    def _table(self, row: tuple[Any, ...]) -> PublishedTable:
+        oid, namespace, name, state, place, described, identity, condition, size, refusal = row
         parts = msgspec.json.decode(described)
         columns = tuple(
             RelationColumn(
