@@ -185,7 +185,7 @@ class Publications:
     def tables(self, oids: Iterable[int]) -> list[PublishedTable]:
         """Return the published ones of these tables."""
         return [
-            self._table(*row)
+            self._table(row)
             for row in self._query(_DESCRIBED, oids=f"ARRAY[{', '.join(map(str, oids))}]::oid[]")
         ]
 
