@@ -149,7 +149,7 @@ def options_table(command: str) -> str:
     """Return a Markdown table of a command's arguments and options, from the command line itself."""
     rows = ["| option | value | default | meaning |", "|---|---|---|---|"]
     for option in sorted(parameters(command), key=lambda one: one.param_type_name):
-        names = ", ".join(f"`{name}`" for name in option.opts)
+        names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
         if option.param_type_name == "argument":
             names = f"`{option.name.rstrip('_').upper()}`"
         default = option.default

@@ -147,6 +147,40 @@ def test_an_error_of_the_replica_ends_the_recorder(
     assert not is_locked(target / "_recording")
 
 
+@contextmanager
+def damaged(server: Server, name: str, target: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `pgoutput sync`, and remove rows of its Delta table with another program."""
+    with sync(server, name, target, *options) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 1001)])
+        DeltaTable(f"{target}/public.{name}").delete("id > 10")
+        yield process
+
+
+@pytest.mark.nightly
+def test_a_replica_checks_itself(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name, target = request.node.name, tmp_path / "lake"
+    insert(connection, name, 1, 1000)
+    with damaged(server, name, target) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 1001)])
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert "the self-check found rows that differ from the server" in errors
+
+
+@pytest.mark.nightly
+def test_an_option_turns_the_self_check_off(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name, target = request.node.name, tmp_path / "lake"
+    insert(connection, name, 1, 1000)
+    with damaged(server, name, target, "--no-self-check"):
+        time.sleep(30)
+        assert not (target / "_self_check.json").exists()
+        assert ids(target, name) == [*range(1, 11)]
+
+
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[dict[str, str]]:
     """Run an object store; return the environment variables with which clients use it."""

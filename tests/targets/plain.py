@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -25,8 +25,10 @@ from pgoutput.targets import (
     DataFile,
     ParquetWriter,
     Position,
+    RowGroup,
     State,
     Version,
+    read_groups,
     read_parquet,
 )
 
@@ -129,6 +131,11 @@ class PlainTable:
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self.place, file, schema)
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return read_groups(self.place, file, schema, wanted)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         return ParquetWriter(self.place, schema)

@@ -108,6 +108,8 @@ class Progress(Event, frozen=True, kw_only=True):
     """LSN up to which all transactions were received."""
     stored_lsn: str
     """LSN up to which everything is stored."""
+    complete_lsn: str
+    """LSN up to which all transactions that have ended are stored; above `stored_lsn` if others go on."""
     wal_lsn: str | None
     """End of the server's WAL, at most about 2 seconds ago; None if not known."""
     oldest_transaction_seconds: float | None

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.apply import Difference, decode_differences
 from pgoutput.recording import Location, Verified
 from pgoutput.targets import MAY_DIFFER, Table, change_table
 
@@ -49,3 +50,30 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
             table.set_properties(properties)
 
     change_table(target, oid, store)
+
+
+def mark_difference(target: Location, oid: int, beginning: str, mark: Difference | None) -> bool:
+    """Replace the reasons in `pgoutput.may_differ` that begin with a text; return whether they change.
+
+    Nothing is committed if the table does not exist, or has this reason already.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        beginning: Beginning of the reasons to replace.
+        mark: The new reason; None to remove the reasons.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+        ConflictError: Several attempts failed because of concurrent commits.
+    """
+
+    def store(table: Table) -> bool:
+        known = decode_differences(table.properties.get(MAY_DIFFER))
+        new = [one for one in known if not one.reason.startswith(beginning)] + [*filter(None, [mark])]
+        if {one.reason for one in known} == {one.reason for one in new}:
+            return False
+        table.set_properties({MAY_DIFFER: msgspec.json.encode(new).decode()})
+        return True
+
+    return bool(change_table(target, oid, store))

@@ -19,6 +19,7 @@ require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 from pgoutput.targets.parquet import (
     FILE_BYTES as FILE_BYTES,
     ParquetWriter as ParquetWriter,
+    read_groups as read_groups,
     read_parquet as read_parquet,
 )
 from pgoutput.targets.partitions import parse_partition as parse_partition
@@ -31,6 +32,7 @@ from pgoutput.targets.protocol import (
     ConflictError as ConflictError,
     DataFile as DataFile,
     Position as Position,
+    RowGroup as RowGroup,
     State as State,
     Table as Table,
     TableFormat as TableFormat,

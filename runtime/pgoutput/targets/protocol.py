@@ -8,7 +8,7 @@ remaining files. Each commit makes the next version of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -81,6 +81,16 @@ class State(NamedTuple):
     until: int
     commit_time: int
     """Commit time of the last change, as in `ChangeRange`."""
+
+
+class RowGroup(Protocol):
+    """A part of a data file that can be read alone."""
+
+    rows: range
+    """Numbers of its rows in the file."""
+
+    def bounds(self, name: str) -> tuple[Any, Any] | None:
+        """Return least and greatest value of a column; None if they are not known, or if it has NULLs."""
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -179,6 +189,11 @@ class Table(Protocol):
             file: A data file of any version, or one that a writer has written.
             schema: The columns to read; a column that the file lacks is NULL.
         """
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the wanted row groups of a data file: number of the first row, and rows; else as `read`."""
 
     def writer(self, schema: pa.Schema) -> Writer:
         """Return a writer of data files with these columns."""

@@ -87,6 +87,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the tables that may differ from their source."""
     dropped: tuple[str, ...]
     """Names of the tables whose relations were dropped on the server."""
+    self_check_hours: float | None = None
+    """Hours in which the self-check compares each table once; None if it has not run."""
+    differences: dict[str, str] = {}
+    """What the self-check has found in tables that differ from the server, by name."""
+    not_compared: dict[str, str] = {}
+    """Why the self-check does not compare tables, by name."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,7 +152,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         status.lost
         or status.recording.missing
         or status.recording.incomplete
-        or any(replica.failed or replica.may_differ for replica in status.replicas)
+        or any(one.failed or one.may_differ or one.differences for one in status.replicas)
     ):
         raise typer.Exit(1)
     if refused is not None:
@@ -219,7 +225,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
 
 def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
     require("replica", "deltalake")
-    from pgoutput.replica import Positions, check_owner, read_owner, replica_tables
+    from pgoutput.replica import Positions, check_owner, read_owner, read_self_check, replica_tables
 
     owner = read_owner(target)
     check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
@@ -233,6 +239,7 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
     now = time.time()
     names = {one.oid: one.shown_name for one in tables}
     current = [one for one in tables if one.dropped is None]
+    found = read_self_check(locate(target))
     return ReplicaStatus(
         target=target,
         segment=segment,
@@ -243,6 +250,9 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
         failed={names[one.oid]: _failed_table(recording, positions, one, now) for one in failed},
         may_differ=tuple(names[one.oid] for one in current if one.may_differ),
         dropped=tuple(names[one.oid] for one in tables if one.dropped is not None),
+        self_check_hours=None if found is None else found.period / 3600,
+        differences={} if found is None else found.texts("difference"),
+        not_compared={} if found is None else found.texts("refusal"),
     )
 
 
@@ -287,6 +297,10 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
             yield "", f"applied up to {applied}, lag {_seconds(table.lag_seconds)}"
         if replica.may_differ:
             yield "may differ", ", ".join(replica.may_differ)
+        for heading, texts in (("differs", replica.differences), ("unchecked", replica.not_compared)):
+            yield from ((heading, f"{name}: {text}") for name, text in texts.items())
+        if replica.self_check_hours is not None:
+            yield "self-check", f"compares each table once in {replica.self_check_hours:,.0f} hours"
         if replica.dropped:
             yield "dropped", ", ".join(replica.dropped)
 

@@ -86,11 +86,15 @@ RECORDER: Final = (
 class RecorderMetrics:
     """Keeps the metrics of a recorder up to date, and judges its health.
 
+    Attributes:
+        complete_lsn: LSN up to which all ended transactions are stored; 0 if it is not known yet.
+
     Args:
         metrics: The metrics to update.
     """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.complete_lsn = 0
         self._metrics = metrics
         self._clock = LagClock()
         self._first_wal_lsn: int | None = None
@@ -152,6 +156,7 @@ class RecorderMetrics:
 
     def _add_progress(self, event: Progress) -> None:
         metrics = self._metrics
+        self.complete_lsn = parse_lsn(event.complete_lsn)
         commit_time = None
         if event.last_commit_time is not None:
             commit_time = datetime.fromisoformat(event.last_commit_time).timestamp()

@@ -152,6 +152,7 @@ class Reporter:
                 received_bytes=self._received_bytes + session.received_bytes,
                 received_lsn=format_lsn(session.received_lsn),
                 stored_lsn=format_lsn(session.stored_lsn),
+                complete_lsn=format_lsn(session.complete_lsn),
                 wal_lsn=None if wal_lsn is None else format_lsn(wal_lsn),
                 oldest_transaction_seconds=None if age is None else round(age, 1),
                 retained_wal_bytes=retained,

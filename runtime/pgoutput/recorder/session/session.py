@@ -168,6 +168,12 @@ class Session:
         """
         return self._writer.state.truncates
 
+    @property
+    def complete_lsn(self) -> int:
+        """LSN up to which all transactions that have ended are stored; it need not be acknowledged."""
+        is_complete = not self._writer.has_ends and self._threads.is_idle and self._resent.settled
+        return self.received_lsn if is_complete else self.stored_lsn
+
     def announce(self) -> None:
         """Write the current incomplete tables and publication changes to the metadata of a segment.
 

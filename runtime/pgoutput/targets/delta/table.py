@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +43,7 @@ from pgoutput.targets.delta.cleaning import (
 )
 from pgoutput.targets.delta.folders import RENAMES, log_inode, move_folder, remove_folder
 from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_absolute
-from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.parquet import ParquetWriter, read_groups, read_parquet
 from pgoutput.targets.protocol import (
     NO_ROWS,
     RENAMED,
@@ -51,6 +51,7 @@ from pgoutput.targets.protocol import (
     ConflictError,
     DataFile,
     Position,
+    RowGroup,
     State,
     Table,
     Version,
@@ -249,6 +250,11 @@ class _Table:
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self.place, msgspec.structs.replace(file, path=unquote(file.path)), schema)
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return read_groups(self.place, msgspec.structs.replace(file, path=unquote(file.path)), schema, wanted)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         return ParquetWriter(self.place, schema)
