@@ -46,8 +46,18 @@ UNIX_YEAR_1: Final = -62_135_596_800_000_000
 UNIX_YEAR_10000: Final = 253_402_300_800_000_000
 """10000-01-01 00:00 UTC in microseconds since 1970: the first moment beyond the range of Python and Spark."""
 
+TIMES: Final = range(UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS)
+"""Timestamps of messages that Python and Spark represent: those in the years 1 to 9999."""
+
+INFINITE_TIMESTAMPS: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
+"""Text of the infinite timestamps, by the number of microseconds that the server sends for them."""
+
+_CYCLE: Final = 146_097 * 86_400_000_000
+"""Microseconds in the 400-year cycle of the Gregorian calendar."""
+
 __all__ = [
     "format_lsn",
+    "format_time",
     "from_datetime",
     "parse_lsn",
     "to_datetime",
@@ -215,6 +225,26 @@ def to_datetime(timestamp: int) -> datetime:
         OverflowError: The year is before 1 or after 9999.
     """
     return EPOCH + timedelta(microseconds=timestamp)
+
+
+def format_time(timestamp: int, separator: str = " ", precision: str = "seconds") -> str:
+    """Return a message's timestamp (microseconds since 2000-01-01 00:00 UTC) as text, whatever its year.
+
+    The text is ISO 8601 in UTC. Outside the years 1 to 9999 it is as PostgreSQL writes it: `infinity`,
+    `294276-12-31 23:59:59+00:00`, `0044-03-15 12:00:00+00:00 BC`.
+
+    Args:
+        timestamp: The timestamp, a signed integer of 64 bits.
+        separator: The character between date and time.
+        precision: The argument `timespec` of `datetime.isoformat`: `auto` for microseconds.
+    """
+    if timestamp in INFINITE_TIMESTAMPS:
+        return INFINITE_TIMESTAMPS[timestamp]
+    cycles, rest = divmod(timestamp, _CYCLE)
+    moment = to_datetime(rest)
+    year = moment.year + 400 * cycles
+    text = moment.isoformat(separator, precision)[4:]
+    return f"{year:04d}{text}" if year > 0 else f"{1 - year:04d}{text} BC"
 
 
 def from_datetime(moment: datetime) -> int:

@@ -26,7 +26,7 @@ from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.partitions import PartitionField
 from pgoutput.targets.protocol import KEY, Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
-from pgoutput.wire import to_datetime
+from pgoutput.wire import format_time
 
 _FORMAT_FILE: Final = "_iceberg.json"
 
@@ -305,7 +305,7 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
         ReplicaError: The table cannot be read or moved.
     """
     old = folder_name(dropped.namespace, dropped.name)
-    name = f"{old}@{dropped.oid}-{to_datetime(dropped.time).date().isoformat()}"
+    name = f"{old}@{dropped.oid}-{format_time(dropped.time).split()[0]}"
     found = find_table(target, dropped.oid)
     if found is not None and found.place.path != (target / name).path:
         move_table(target, dropped.oid, found.place, name)
