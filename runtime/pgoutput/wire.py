@@ -49,6 +49,9 @@ UNIX_YEAR_10000: Final = 253_402_300_800_000_000
 TIMES: Final = range(UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS)
 """Timestamps of messages that Python and Spark represent: those in the years 1 to 9999."""
 
+NO_TEXT: Final = "\0"
+"""The first character of what stands for a value without valid text; see `hex_text`."""
+
 INFINITE_TIMESTAMPS: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
 """Text of the infinite timestamps, by the number of microseconds that the server sends for them."""
 
@@ -64,6 +67,7 @@ __all__ = [
 ]
 
 _Flags = TypeVar("_Flags", bound=enum.IntFlag)
+_ESCAPE = re.compile(r"\\(?=x(?:[89a-f][0-9a-f]|5c))")
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 
 
@@ -102,8 +106,31 @@ def is_utf8(text: str) -> bool:
 
 
 def shown_text(text: str) -> str:
-    r"""Return a decoded text in valid UTF-8; bytes that are not UTF-8 become escapes such as `\xff`."""
+    r"""Return a decoded text in valid UTF-8, to be shown; bytes that are not UTF-8 become `\xff`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def stored_name(name: str) -> str:
+    r"""Return a decoded name in valid UTF-8, to be stored; different names stay different.
+
+    Bytes that are not UTF-8 become `\xff`. If a name has this very text, its backslash becomes `\x5c`.
+    """
+    return shown_text(_ESCAPE.sub(r"\\x5c", name))
+
+
+def stored_text(text: str) -> str:
+    """Return the decoded text of a value in valid UTF-8, to be stored; different texts stay different.
+
+    Text that is not UTF-8, or has a zero byte, becomes `hex_text`.
+    """
+    if (text.isascii() or is_utf8(text)) and NO_TEXT not in text:
+        return text
+    return hex_text(text.encode("utf-8", "surrogateescape"))
+
+
+def hex_text(raw: bytes) -> str:
+    r"""Return what stands for a value without valid text: U+0000, which no text has, and hex as `\x00ff`."""
+    return f"{NO_TEXT}\\x{raw.hex()}"
 
 
 def write_string(text: str) -> bytes:
