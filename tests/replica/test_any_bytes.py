@@ -98,6 +98,7 @@ def test_arrays(raws: list[bytes]) -> None:
 
 @given(names=st.lists(RAWS.filter(lambda raw: 0 not in raw), unique=True))
 def test_names(names: list[bytes]) -> None:
+    names = [*{*names, b"\xff", rb"\xff", rb"\x5cxff", b"\\\xff", b"\\xf\xff"}]
     stored = [stored_name(cell_of(name)) for name in names]
     assert len(set(stored)) == len(names)
     assert all(one.encode().decode() == one for one in stored)
