@@ -53,14 +53,17 @@ class ChangeRange(NamedTuple):
     """Commit LSN of the first change."""
     last: Position
     """The last change."""
-    commit_time: int
-    """Commit time of the last change, in microseconds since 1970-01-01 00:00 UTC."""
+    commit_time: int | None
+    """Last commit time in the years 1 to 9999 of the changes, in microseconds since 1970-01-01 00:00 UTC;
+    None without such a time."""
 
     @classmethod
     def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
         """Return the range from the first to the last change of several ranges."""
-        ranges = list(ranges)
-        return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
+        ordered = sorted(ranges, key=lambda one: one.last)
+        times = [one.commit_time for one in ordered if one.commit_time is not None]
+        first_lsn = min(one.first_lsn for one in ordered)
+        return ChangeRange(first_lsn, ordered[-1].last, times[-1] if times else None)
 
 
 class Version(NamedTuple):
@@ -79,8 +82,8 @@ class State(NamedTuple):
     after: int
     """The rows equal the source as of each LSN greater than `after`, up to and including `until`."""
     until: int
-    commit_time: int
-    """Commit time of the last change, as in `ChangeRange`."""
+    commit_time: int | None
+    """Last commit time of the changes since the preceding state, as in `ChangeRange`."""
 
 
 class RowGroup(Protocol):

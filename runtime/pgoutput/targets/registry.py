@@ -27,7 +27,7 @@ from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.partitions import PartitionField
 from pgoutput.targets.protocol import KEY, ConflictError, Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
-from pgoutput.wire import to_datetime
+from pgoutput.wire import format_time
 
 T = TypeVar("T")
 
@@ -346,7 +346,7 @@ def decode_dropped(table: Table) -> GoneTable | None:
 
 def archive_name(dropped: GoneTable) -> str:
     """Return the name of the folder for the table of a dropped relation, with the date of the drop."""
-    date = to_datetime(dropped.time).date().isoformat()
+    date = format_time(dropped.time).split()[0]
     return f"{folder_name(dropped.namespace, dropped.name)}@{dropped.oid}-{date}"
 
 

@@ -17,7 +17,7 @@ from pgoutput.cli.common.lag import last_commit_time, seconds_behind
 from pgoutput.cli.common.printing import print_json, printable, refused_values
 from pgoutput.errors import ReplicationError
 from pgoutput.recording import Metadata, Recording, Source, locate
-from pgoutput.wire import format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, format_time, parse_lsn
 
 if TYPE_CHECKING:
     from pgoutput.recorder import SlotStatus
@@ -52,7 +52,7 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     end_lsn: str
     """Transactions with an end LSN up to this one are recorded."""
     last_commit_time: str | None
-    """Time of the last commit, in ISO 8601; None if none is found."""
+    """Time of the last commit, as `pgoutput.wire.format_time` returns it; None if none is found."""
     incomplete: tuple[str, ...]
     """Names of the incomplete tables, with the reasons."""
 
@@ -171,7 +171,7 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
         segments=len(recording.numbers),
         missing=last.number + 1 - recording.beginning.segment - len(recording.numbers),
         end_lsn=format_lsn(last.end_lsn),
-        last_commit_time=None if committed is None else committed.isoformat(" ", "seconds"),
+        last_commit_time=None if committed is None else format_time(committed),
         incomplete=tuple(f"{one.namespace}.{one.name}: {one.reason}" for one in last.incomplete),
     )
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from pgoutput.cli.common.lag import LagClock, last_commit_time
+from pgoutput.cli.common.lag import LagClock, last_commit_time, unix_seconds
 from pgoutput.cli.common.metrics import Metric, Metrics
 from pgoutput.recording import Recording
 from pgoutput.replica import TableResult, replica_table, replica_tables
@@ -157,8 +157,8 @@ class ReplicaMetrics:
             is_known = applied_segment in self._recording.numbers
             applied = self._recording.metadata([applied_segment])[0] if is_known else None
             self._applied_lsn = None if applied is None else applied.end_lsn
-            if (time_ := last_commit_time(self._recording, applied_segment)) is not None:
-                metrics.set("pgoutput_replica_last_commit_timestamp_seconds", time_.timestamp())
+            if (committed := last_commit_time(self._recording, applied_segment)) is not None:
+                metrics.set("pgoutput_replica_last_commit_timestamp_seconds", unix_seconds(committed))
         self._clock.saw_end(end, now)
         start = self._applied_lsn
         if start is None:  # nothing is applied, or the segment was removed

@@ -12,7 +12,7 @@ from pgoutput._text import listed
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.client.connection import Connection
 from pgoutput.recorder.client.errors import PublicationMissing
-from pgoutput.wire import parse_lsn, shown_text
+from pgoutput.wire import is_utf8, parse_lsn, shown_text
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def identify(connection: Connection) -> Server:
             "the server"
         )
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
-    if shown_text(database) != database:
+    if not is_utf8(database):
         raise ReplicationError(
             f"the name of the database {shown_text(database)} is not valid UTF-8, and a recording keeps "
             "it as text: rename the database"

@@ -260,7 +260,8 @@ class Session:
             self._writer.write_batch(lsns, repeated_int64(now, len(data), _TIME), data)
             state = self._writer.state
             self.received_lsn = max(self.received_lsn, state.end_lsn)
-            self.last_commit_time = state.last_commit_time or self.last_commit_time
+            if state.last_commit_time is not None:
+                self.last_commit_time = state.last_commit_time
 
     def _check(self, lsns: pa.Array, data: pa.BinaryArray) -> None:
         """Check that all messages can be decoded.

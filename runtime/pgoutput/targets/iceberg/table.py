@@ -492,7 +492,7 @@ class _Table:
         files, position = [replace(one, partition=()) for one in self.files()], self.position
         for file in files:
             copy_file(self._data / file.path, Path(copy._data.path, file.path))
-        changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
+        changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, None)
         deleted = {file.path: self.deleted_rows(file) for file in files if file.deleted}
         copy._replace(files, set(), changes, self._schema, deleted)  # with the field IDs of the files
 
