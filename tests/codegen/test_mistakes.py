@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from codegen.yamlfile import YamlFile
+from tests.codegen.free import free
 from tests.codegen.spec_copy import Run, SpecCopy
-from tests.versions import KNOWN, NEWEST, OLDEST, RELEASED, UNKNOWN, needs_version
+from tests.versions import KNOWN, NEWEST, OLDEST, RELEASED, UNKNOWN, WRITTEN, needs_version
 
 FIELD = "      - {name: final_lsn, type: lsn, means: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
 COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
@@ -99,9 +100,9 @@ MISTAKES = [
     Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: `value` takes a number, not text"),
     Mistake("unknown role", "    role: begin\n", "@    role: start\n", "Begin: `role`: unknown value `start`; the values are begin, begin_prepare, commit,"),
     Mistake("unknown meaning", FIELD, "@" + FIELD.replace("means: lsn", "means: lns"), "Begin: `means`: unknown value `lns`; the values are xid, subxid, gid, lsn,", hint="; did you mean `lsn`?"),
-    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: `fields` takes a list, not text"),
-    Mistake("text for an entry", "    fields: []\n", "    fields:\n@      - none\n", "StreamStop: entry 1 of `fields` takes a mapping, not text"),
-    Mistake("text for a message", "    fields: []\n", "    fields: []\n@  Ping: none\n", "Ping: `Ping` takes a mapping, not text"),
+    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: `fields` takes a list, not text", after="  StreamStop:"),
+    Mistake("text for an entry", "    fields: []\n", "    fields:\n@      - none\n", "StreamStop: entry 1 of `fields` takes a mapping, not text", after="  StreamStop:"),
+    Mistake("text for a message", "    fields: []\n", "    fields: []\n@  Ping: none\n", "Ping: `Ping` takes a mapping, not text", after="  StreamStop:"),
     Mistake("list for a condition", ABORT_LSN, "@" + ABORT_LSN.replace("{streaming: parallel}", "[parallel]"), "StreamAbort: `when` takes text or a mapping, not a list"),
     Mistake("type in capitals", FIELD, FIELD.replace("type: lsn", "type: LSN"), "Begin.final_lsn: unknown type `LSN`; the types are uint8,", hint="; did you mean `lsn`?"),
     Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: `FULL` takes a mapping, not text"),
@@ -218,7 +219,7 @@ MISTAKES = [
     Mistake("meaning in an envelope", WAL_START, "@" + WAL_START.replace("type: lsn,", "type: lsn, means: lsn,"), "XLogData.wal_start: only messages of the protocol pgoutput have `means`", file="replication.yaml"),
     Mistake("meaning in a struct", COLUMN, "@" + COLUMN.replace("ColumnFlag,", "ColumnFlag, means: transactional,"), "RelationColumn.flags: a struct has no `means`"),
     Mistake("meaning of another role", FIELD, "@" + FIELD.replace("means: lsn", "means: gid"), "Begin.final_lsn: the role `begin` has no `gid`; it has xid, lsn, time"),
-    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}"),
+    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}", after="  StreamStop:"),
     Mistake("duplicate meaning", FIELD, f"{FIELD}\n@{FIELD.replace('final', 'first')}", "Begin.first_lsn: final_lsn means `lsn` already"),
     Mistake("required meaning is missing", FIELD, FIELD.replace(" means: lsn,", ""), "Begin: the role `begin` needs a field with `means: lsn`", at="    fields:\n" + FIELD.replace(" means: lsn,", "")),
     Mistake("required meaning in some versions only", FIELD, "@" + FIELD.replace("means: lsn,", f"means: lsn, versions: {NEWEST}+,"), "Begin.final_lsn: the role `begin` needs `lsn` in every version and everywhere: leave out `versions`"),
@@ -348,16 +349,13 @@ MISTAKES = [
 
 def make_mistake(spec: SpecCopy, mistake: Mistake) -> int:
     """Make a mistake in a copy of the spec; return the number of the line that the error must name."""
-    text = spec.read(mistake.file)
-    assert mistake.after or text.count(mistake.old) == 1, "`old` is ambiguous: set `after`"
+    text, new, at = spec.read(mistake.file), free(mistake.new), free(mistake.at)
+    # A version without captures can have what is unique before it.
+    assert mistake.after or text.count(mistake.old) == 1 or NEWEST > WRITTEN, "`old` is ambiguous: set `after`"
     start = text.index(mistake.old, text.index(mistake.after))
-    new = mistake.new.replace("@", "")
-    text = text[:start] + new + text[start + len(mistake.old) :]
+    text = text[:start] + new.replace("@", "") + text[start + len(mistake.old) :]
     spec.write(text, mistake.file)
-    if mistake.at:
-        position = text.index(mistake.at)
-    else:
-        position = start + max(mistake.new.find("@"), 0)
+    position = text.index(at) if at else start + max(new.find("@"), 0)
     return text.count("\n", 0, position) + 1
 
 
@@ -388,7 +386,7 @@ def test_a_mistake_gives_one_line_with_its_place(
     assert (result.code, result.out) == (1, "")
     place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", result.err).groups()  # type: ignore[union-attr]
     assert place == f"{spec.folder / mistake.file}:{line}"
-    assert text.startswith(mistake.words)
+    assert text.startswith(free(mistake.words))
     assert text.endswith(mistake.hint)
     assert not (tmp_path / "out").exists()
     assert read_files(spec.folder) == before

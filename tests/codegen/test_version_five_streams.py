@@ -75,13 +75,13 @@ def as_version_four(message):
         assert message.flush_lsn == 0
         return msgspec.structs.replace(message, flush_lsn=None)
     if isinstance(message, m.Insert):
-        assert message.comment == ""
-        return msgspec.structs.replace(message, comment=None)
+        assert message.insert_comment == ""
+        return msgspec.structs.replace(message, insert_comment=None)
     if isinstance(message, m.Relation):
-        assert message.kind is m.ReplicaIdentity.DEFAULT
-        assert {column.collation for column in message.columns} == {""}
-        columns = tuple(msgspec.structs.replace(one, collation=None) for one in message.columns)
-        return msgspec.structs.replace(message, kind=None, columns=columns)
+        assert message.identity_kind is m.ReplicaIdentity.DEFAULT
+        assert {column.collation_name for column in message.columns} == {""}
+        columns = tuple(msgspec.structs.replace(one, collation_name=None) for one in message.columns)
+        return msgspec.structs.replace(message, identity_kind=None, columns=columns)
     return message
 """
 
@@ -332,8 +332,8 @@ with RecordingReader(path) as recording:
 assert type_ == mood
 assert (begin.final_lsn, begin.commit_time, begin.xid) == (100, 5, 0)
 assert (commit.commit_lsn, commit.end_lsn, commit.flush_lsn) == (100, 100, 0)
-assert [(one.new, one.comment) for one in inserts] == [(("a",), ""), (("b",), "")]
-assert (described.kind, described.columns[0].collation) == (m.ReplicaIdentity.DEFAULT, "")
+assert [(one.new, one.insert_comment) for one in inserts] == [(("a",), ""), (("b",), "")]
+assert (described.identity_kind, described.columns[0].collation_name) == (m.ReplicaIdentity.DEFAULT, "")
 (version,) = read_metadata(path).relations
 assert from_json(version.relation) == described
 """,
