@@ -105,7 +105,7 @@ class Violation(NamedTuple):
 ABORT_LSN = "      - {name: abort_lsn, type: lsn, means: lsn, versions: 4+, when: {streaming: parallel},"
 ORIGIN_FIELDS = "    fields:\n      - {name: origin_lsn"
 VIOLATIONS = [
-    Violation("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "Ping is new: Byte1('!'), then no fields: write `versions: {new}+`", at="  Ping:"),
+    Violation("released-message-added", "", "\nmessages:\n", "\nmessages:\n" + PING, "Ping is new: write `versions: {new}+`", at="  Ping:"),
     Violation("released-message-renamed", "", "  Origin:\n", "  Source:\n", "Origin is now called Source: restore the name"),
     Violation("released-tag-changed", "", "    tag: O\n", "    tag: o\n", "Origin.tag was Byte1('O'), is Byte1('o'): restore the tag"),
     Violation("released-field-removed", "  LogicalMessage:", PREFIX, "", "LogicalMessage.prefix is gone (was String): restore it; to drop it from version {new} on, write `versions: 1-{last}`", at="    fields:"),
@@ -129,6 +129,7 @@ VIOLATIONS = [
     Violation("released-field-changed", "  ReplicaIdentity:", "      INDEX:", "      HASH: {value: Z, doc: X.}\n      INDEX:", "Relation.replica_identity was Int8 {{d DEFAULT, n NOTHING, f FULL, i INDEX}}, is Int8 {{d DEFAULT, n NOTHING, f FULL, Z HASH, i INDEX}}: write `versions: {new}+`", at="      HASH:"),
     Violation("released-field-changed", "  ColumnFlag:", "      KEY:", "      HIDDEN: {value: 2, doc: X.}\n      KEY:", "Relation.columns[].flags was Int8 {{1 KEY}}, is Int8 {{2 HIDDEN, 1 KEY}}: write `versions: {new}+`", at="      HIDDEN:"),
     Violation("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "Begin.xid was"),
+    Violation("released-field-changed", "  xid:", "wire: uint32, c", "wire: uint64, c", "Begin.xid was", at="  xid:"),
     Violation("released-field-changed", "  Relation:", "type: uint16", "type: uint32", "Relation.columns.count was Int16"),
     Violation("released-meaning-changed", "  two_phase:", "    any_version: true\n", "", "`any_version` of BeginPrepare was true, is false", at="  two_phase:", first=3),
 ]  # fmt: skip
