@@ -128,7 +128,8 @@ def diff(
 def new_message(
     name: Annotated[str, typer.Argument(help="Name of the message, such as SequenceState.")],
     version: Annotated[
-        int | None, typer.Option(help="First protocol version that has it; by default the first unreleased one.")
+        int | None,
+        typer.Option(help="First protocol version that has it; by default the first unreleased one."),
     ] = None,
     spec: SpecOption = Path("spec"),
 ) -> None:
@@ -136,7 +137,9 @@ def new_message(
     file, text = skeleton.with_message(_versioned(spec), name, version)
     files.write_file(file.path, text)
     line = text[: text.index(f"\n  {name}:\n")].count("\n") + 2
-    typer.echo(f"{file.path}:{line}: wrote {name}: correct its role, texts and fields, then run `make generate`")
+    typer.echo(
+        f"{file.path}:{line}: wrote {name}: correct its role, texts and fields, then run `make generate`"
+    )
 
 
 @app.command()
@@ -197,7 +200,7 @@ def _print_error(text: str) -> NoReturn:
 def described(text: str) -> dict[str, str | int | None]:
     """Return file, line, column, value and remedy of an error's text; None for what the text does not say.
 
-    The column is that of the first value in backquotes that is in the line, else that of the line's first character.
+    The column is that of the first value in backquotes that is in the line, else that of the first character.
     """
     match = re.match(r"(.+?):(\d+): (.*)", text, re.DOTALL)
     if not match:

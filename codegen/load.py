@@ -92,7 +92,7 @@ def load(directory: Path) -> model.Spec:
 
 
 def _check_gates_of_new_messages(spec: model.Spec, locked: Mapping[str, WireForm]) -> None:
-    """Refuse a message that no released version has and that has no `versions`, before its fields are checked."""
+    """Refuse a message that no released version has and that has no `versions`, before fields are checked."""
     labels = [label for label in locked if label not in model.PROTOCOLS]
     known = {name for label in labels for name in locked[label]}
     for name in spec.protocols["pgoutput"].messages if labels and "pgoutput" in spec.protocols else ():
@@ -124,7 +124,9 @@ def _records(file: YamlFile) -> dict[str, dict[Any, Any]]:
         if section not in SECTIONS:
             deeper = ""
             if isinstance(entries, dict) and "doc" in entries:
-                deeper = "; if it is a record of the section above, write two more spaces before each of its lines"
+                deeper = (
+                    "; if it is a record of the section above, write two more spaces before each of its lines"
+                )
             raise file.error((section,), unknown("section", section, SECTIONS) + deeper)
         if not isinstance(entries, dict):
             raise file.error((section,), f"the section `{section}` must be a mapping of names")
@@ -151,8 +153,8 @@ def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
             below, what = (*below, match[1]), unknown("key", match[1], keys)
             if isinstance(inner := _at(data, below), dict) and "doc" in inner:
                 what = (
-                    f"`{match[1]}` is a record of its own, but stands inside {place[-1]}: remove two spaces before "
-                    f"each of its lines, if it belongs beside `{place[-1]}`"
+                    f"`{match[1]}` is a record of its own, but stands inside {place[-1]}: remove two spaces "
+                    f"before each of its lines, if it belongs beside `{place[-1]}`"
                 )
         elif match := re.search(r"missing required field `(.*)`", what):
             what = f"`{match[1]}` is missing"

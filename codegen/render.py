@@ -229,7 +229,7 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 
 def _columns(union: View) -> list[Field]:
-    """Return the fields of all messages; of fields with the same name, only the first, documented by its type."""
+    """Return the fields of all messages; of fields with the same name, only the first."""
     fields = [field for message in union.messages for field in message.members]
     counts = Counter(field.name for field in fields)
     columns: dict[str, Field] = {}

@@ -26,13 +26,13 @@ _MESSAGE = """
     source: logicalrep_write_{source}
     doc: Fill in what the message tells.
     fields:
-      - {{name: xid, type: xid, means: subxid, when: in_stream, doc: Xid of the transaction or subtransaction.}}
+      - {{name: xid, type: xid, means: subxid, when: in_stream, doc: Xid of the subtransaction.}}
       - {{name: lsn, type: lsn, means: lsn, doc: The LSN of the change.}}
 """
 
 
 def with_message(spec: Spec, name: str, number: int | None) -> tuple[YamlFile, str]:
-    """Return the file of the protocol pgoutput, and its text with a new message, and a version if it is missing.
+    """Return the file of the protocol pgoutput, and its text with a new message and, if missing, its version.
 
     Args:
         spec: The spec, which must have versions.
@@ -44,21 +44,38 @@ def with_message(spec: Spec, name: str, number: int | None) -> tuple[YamlFile, s
     """
     file = next(one for one in spec.files if one.data.get("protocol") == "pgoutput")
     messages = spec.protocols["pgoutput"].messages
-    taken = {snake(str(key)) for one in spec.files for value in one.data.values() if isinstance(value, dict) for key in value}
+    taken = {
+        snake(str(key))
+        for one in spec.files
+        for value in one.data.values()
+        if isinstance(value, dict)
+        for key in value
+    }
     if not re.fullmatch(r"([A-Z]+[a-z0-9]+)+[A-Z]*", name) or snake(name) in taken:
-        what = "is taken: choose another name" if snake(name) in taken else "is no name of a message: write CamelCase"
+        what = (
+            "is taken: choose another name"
+            if snake(name) in taken
+            else "is no name of a message: write CamelCase"
+        )
         raise SpecError(f"{file.path}:1: `{name}` {what}")
     newest = max(spec.versions)
     if number is None:
         number = next((one for one, version in spec.versions.items() if not version.released), newest + 1)
     if number <= newest and (number not in spec.versions or spec.versions[number].released):
-        raise file.error(("versions",), f"version {number} is released or gone: give `--version {newest + 1}`, or leave it out")
+        raise file.error(
+            ("versions",),
+            f"version {number} is released or gone: give `--version {newest + 1}`, or leave it out",
+        )
     text = file.text
     if number not in spec.versions:
-        server = 1 + max(int(version.server.split("+")[0].split("-")[0]) for version in spec.versions.values())
+        server = 1 + max(
+            int(version.server.split("+")[0].split("-")[0]) for version in spec.versions.values()
+        )
         text = _append(text, "versions", _VERSION.format(number=number, server=server))
     letters = name[0].lower() + name[0] + string.ascii_letters + string.digits + string.punctuation
-    tag = next(one for one in letters if is_tag(one) and one not in {message.tag for message in messages.values()})
+    tag = next(
+        one for one in letters if is_tag(one) and one not in {message.tag for message in messages.values()}
+    )
     title = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return file, _append(
         text, "messages", _MESSAGE.format(name=name, tag=tag, title=title, number=number, source=snake(name))
@@ -70,4 +87,5 @@ def _append(text: str, section: str, block: str) -> str:
     head, key, rest = re.split(rf"(^{section}:.*\n)", text, maxsplit=1, flags=re.MULTILINE)
     body = re.match(r"(?:(?:[ \t].*)?\n|#.*\n(?=[ \t]))*", rest + "\n")
     end = len(body[0].rstrip()) if body else 0
-    return f"{head}{key}{rest[:end]}\n{block.lstrip(chr(10)) if section == 'versions' else block}{rest[end:].removeprefix(chr(10))}"
+    block = block.lstrip("\n") if section == "versions" else block
+    return f"{head}{key}{rest[:end]}\n{block}{rest[end:].removeprefix(chr(10))}"

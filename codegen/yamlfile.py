@@ -109,11 +109,15 @@ class YamlFile:
         return SpecError(f"{self.path}:{line}: {text}")
 
     def _enclosing(self, line: int) -> tuple[str, str]:
-        """Return the names of the record and of the field to which a line belongs; empty texts if there are none."""
+        """Return the names of the record and of the field to which a line belongs, or empty texts."""
         field = ""
         entry: re.Match[str] | None = None
         for text in reversed(self._text[:line]):
-            if not entry and re.match(" {6,}", text) and (found := re.search(r"\b(?:name|count|length): (\w+)", text)):
+            if (
+                not entry
+                and re.match(" {6,}", text)
+                and (found := re.search(r"\b(?:name|count|length): (\w+)", text))
+            ):
                 field = field or found[1]
             entry = entry or re.match(" {6,}- ", text)
             if record := re.match(r"  [\"']?([\w-]+)[\"']?:", text):
@@ -137,7 +141,9 @@ class YamlFile:
                 return self._error(number, f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}")
         for number, line in enumerate(self._text[: last + 1], start=1):
             if re.match(" *\t", line):
-                text = "a tab stands before the text: indent with spaces, two more than the line above it needs"
+                text = (
+                    "a tab stands before the text: indent with spaces, two more than the line above it needs"
+                )
                 return self._error(number, text)
         text = str(error.problem)
         if re.search(r"expected <block end>, but found '(<block|-|\?)|mapping values are not allowed", text):
@@ -157,8 +163,8 @@ class YamlFile:
                 fitting.append(indent)
         known = " or ".join(map(str, sorted(fitting)))
         return (
-            f"{here} spaces before `{self._text[index].strip()[:30]}` are no level of the lines above, which have "
-            f"{known}: write {min(fitting, key=lambda indent: abs(indent - here))} if it belongs beside such a line"
+            f"{here} spaces before `{self._text[index].strip()[:30]}` are no level of the lines above, which "
+            f"have {known}: write {min(fitting, key=lambda one: abs(one - here))} if it belongs beside one"
         )
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
@@ -185,7 +191,9 @@ class YamlFile:
                 text = (
                     "; if it belongs to the text before it, quote the whole text" if node.flow_style else ""
                 )
-                deeper = "" if text else ": write one, or indent the lines that belong to it by two spaces more"
+                deeper = (
+                    "" if text else ": write one, or indent the lines that belong to it by two spaces more"
+                )
                 raise self.error((*place, key), f"`{key}` has no value{text or deeper}")
             result[key] = self._value(value_node, (*place, key))
         return result

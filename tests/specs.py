@@ -1,8 +1,8 @@
 """Run tests with specs that have other protocol versions: `make specs`.
 
-The protocol versions of servers will change. So neither tests nor Python modules list them. `python -m tests.specs
---each` takes longer: it runs all tests of the generator, `make check`, `make typescript` and the test vectors with
-each of the foreign versions alone, and needs the network.
+The protocol versions of servers will change. So neither tests nor Python modules list them. With `--each`,
+this program takes longer and needs the network: it runs all tests of the generator, `make check`,
+`make typescript` and the test vectors with each of the foreign versions alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.codegen.free import EXAMPLE, ROOT
 from tests.codegen.spec_copy import SpecCopy
 
 FOREIGN = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "tests/codegen/foreign").iterdir()}
-"""Protocol versions 5 that people wrote who had not seen the tests, as pages like the example of spec/README.md."""
+"""Versions 5 as other people write them who have not seen the tests: pages like the end of spec/README.md."""
 
 
 def crowded(spec: SpecCopy) -> None:
@@ -74,7 +74,9 @@ def run(copy: Path, environment: dict[str, str], command: str, stdout: int | Non
 def main(arguments: list[str]) -> None:
     each = arguments == ["--each"]
     quick = f"-m pytest -q -n {os.cpu_count()} --hypothesis-profile=quick"
-    commands = [one.format(quick=quick) for one in COMMANDS] if each else [" ".join([quick, *NOT_SLOW, *arguments])]
+    commands = (
+        [one.format(quick=quick) for one in COMMANDS] if each else [" ".join([quick, *NOT_SLOW, *arguments])]
+    )
     for name, derive in (EACH if each else SPECS).items():
         print(f"==> {name}", flush=True)
         with project(name, derive) as (copy, environment):

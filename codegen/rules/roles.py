@@ -39,7 +39,8 @@ def roles(spec: Spec) -> Iterator[Problem]:
             if protocol.name != "pgoutput" and message.role is not None:
                 yield (*place, "role"), f"{name}: only messages of the protocol pgoutput have a `role`"
             elif protocol.name == "pgoutput" and message.role is None:
-                yield place, f"{name}: `role` is missing; the roles are {', '.join(MEANINGS)}; a message that changes no row: `payload`"
+                known = f"{', '.join(MEANINGS)}; a message that changes no row: `payload`"
+                yield place, f"{name}: `role` is missing; the roles are {known}"
             for below, entry in walk(message.fields, (*place, "fields")):
                 if protocol.name != "pgoutput" and entry.means is not None:
                     text = "only messages of the protocol pgoutput have `means`"

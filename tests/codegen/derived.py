@@ -229,15 +229,16 @@ def generate(folder: Path, *derive: Derive) -> Path:
 def run_python(out: Path, code: str) -> None:
     """Run Python code with the generated modules of `out` instead of those in generated/.
 
-    The code passes through `free`. It has the numbers `OLD`, `NEW`, `LAST` and `EXAMPLES` (of Hypothesis), the
-    invented `VALUES` of enums and flags by name, the codecs `v_old`, `v_new` and `v_last`, the message classes as `m`, and `error_of`, which returns type, text and fields of the error
-    that a call raises.
+    The code passes through `free`. It has the numbers `OLD`, `NEW`, `LAST` and `EXAMPLES` (of Hypothesis),
+    the invented `VALUES` of enums and flags by name, the codecs `v_old`, `v_new` and `v_last`, the message
+    classes as `m`, and `error_of`, which returns type, text and fields of the error that a call raises.
     """
+    values = {free(name): value for name, value in VALUES.items()}
     prelude = f"""\
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
-OLD, NEW, LAST, EXAMPLES, VALUES = {OLD}, {NEW}, {LAST}, {examples(80)}, {VALUES}
+OLD, NEW, LAST, EXAMPLES, VALUES = {OLD}, {NEW}, {LAST}, {examples(80)}, {values}
 v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
 
 def error_of(call, *arguments):

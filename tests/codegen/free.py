@@ -1,7 +1,7 @@
 """Names, tags, values and OIDs that tests invent, chosen free of what the spec already has.
 
-A contributor's new version can have the names of the README's example, or of any test. So YAML, code and error
-texts of tests pass through `free`, which replaces whatever the spec has by something that it does not have.
+A contributor's new version can have the names of the README's example, or of any test. So YAML, code and
+error texts of tests pass through `free`, which replaces what the spec has by something that it does not have.
 """
 
 from __future__ import annotations
@@ -29,18 +29,72 @@ _PLUGIN: Final = _SPEC.protocols["pgoutput"]
 _TAG_CHARACTERS: Final = string.ascii_letters + string.digits + "!?"
 _BITS: Final = [str(1 << bit) for bit in range(8)]
 
-_NAMES: Final = """
-    InsertBatch Counters CounterState Everything WideData Mood Mark Pair Tail Ping Source OtherData ANY ONLY HIDDEN HASH GOOD BAD BIG
-    int64 byte ticket row_number text_label flush_lsn counters new_rows last_value collation_name insert_comment identity_kind
-    mood_of_pair left_oid added parts topic modifier other_identity
-""".split()  # fmt: skip
+_NAMES: Final = [
+    "InsertBatch",
+    "Counters",
+    "CounterState",
+    "Everything",
+    "WideData",
+    "Mood",
+    "Mark",
+    "Pair",
+    "Tail",
+    "Ping",
+    "Source",
+    "OtherData",
+    "ANY",
+    "ONLY",
+    "HIDDEN",
+    "HASH",
+    "GOOD",
+    "BAD",
+    "BIG",
+    "ticket",
+    "row_number",
+    "text_label",
+    "flush_lsn",
+    "counters",
+    "new_rows",
+    "last_value",
+    "collation_name",
+    "insert_comment",
+    "identity_kind",
+    "mood_of_pair",
+    "left_oid",
+    "added",
+    "parts",
+    "topic",
+    "modifier",
+    "other_identity",
+]
 """Names that tests give to messages, types, values and fields. None is a word of the spec language or of the
 package's API, so that `free` can replace them in YAML, code and texts."""
 
-_FIELDS_IN_YAML: Final = """
-    mood data done pos marks n_marks hurry other_marks moments left right pairs wide wider widest tail node mark best parents
-""".split()  # fmt: skip
-"""Names of fields that occur in YAML only."""
+_FIELDS_IN_YAML: Final = [
+    "int64",
+    "byte",
+    "mood",
+    "data",
+    "done",
+    "pos",
+    "marks",
+    "n_marks",
+    "hurry",
+    "other_marks",
+    "moments",
+    "left",
+    "right",
+    "pairs",
+    "wide",
+    "wider",
+    "widest",
+    "tail",
+    "node",
+    "mark",
+    "best",
+    "parents",
+]
+"""Names of scalars and fields that occur in YAML only."""
 
 
 def _choose(wanted: str, taken: Iterable[str], candidates: Iterable[str]) -> str:
@@ -56,14 +110,16 @@ def _field_names(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _taken() -> set[str]:
-    """Return the names of the spec, except those of fields that older versions than the example's have too."""
-    messages = [(name, one) for protocol in _SPEC.protocols.values() for name, one in protocol.messages.items()]
+    """Return the names of the spec, except those of fields that versions before the example's have too."""
+    messages = [
+        (name, one) for protocol in _SPEC.protocols.values() for name, one in protocol.messages.items()
+    ]
     types = (_SPEC.scalars, _SPEC.enums, _SPEC.flags, _SPEC.tuples, _SPEC.structs, _SPEC.types)
     records = {name for name, _ in messages} | {name for names in types for name in names}
     values = {name for one in _SPEC.enums.values() for name in one.values}
     bits = {name for one in _SPEC.flags.values() for name in one.bits}
-    owners = (*_PLUGIN.messages.values(), *_SPEC.structs.values())
-    fields = {name for owner in owners for name in _field_names(owner.fields)}
+    lists = [one.fields for one in _PLUGIN.messages.values()] + [one.fields for one in _SPEC.structs.values()]
+    fields = {name for one in lists for name in _field_names(one)}
     older = [resolve(_SPEC, _PLUGIN, version) for version in _SPEC.versions if version < EXAMPLE_VERSION]
     members = [field for view in older for message in view.messages for field in message.fields]
     shared = {field.name for one in members for field in (one, *one.fields)}
@@ -76,7 +132,7 @@ _TAKEN_TAGS: Final = {str(message.tag) for message in _PLUGIN.messages.values()}
 
 
 def _other_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that is taken, in the spelling of a name and of a title, and a free one in its place."""
+    """Yield each name, in the spelling of a name and of a title, and a free one in its place."""
     for name in names:
         prefix = "OTHER_" if name.isupper() else "Other" if name[0].isupper() else "other_"
         title = re.sub("(?<=[a-z])(?=[A-Z])", " ", name)
@@ -84,7 +140,8 @@ def _other_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         others = (f"{prefix * count}{name}" for count in range(1, 9))
         other = next(one for one in others if not {one, snake(one)} & _TAKEN) if taken else name
         yield name, other
-        yield title, re.sub("(?<=[a-z])(?=[A-Z])", " ", other)
+        if title != name:
+            yield title, re.sub("(?<=[a-z])(?=[A-Z])", " ", other)
 
 
 def _free_tags(tags: str) -> dict[str, str]:
@@ -135,7 +192,9 @@ _REPLACED: Final = {
         for before in (r"^    tag: ", r"{tag: '", r"Byte1\('", r"\(tag '", 'b"')
     },
 }
-_FIELDS_REPLACED: Final = {rf"\b{name}\b": other for name, other in _other_names(_FIELDS_IN_YAML)}
+_FIELDS_REPLACED: Final = {
+    rf"(?<!wire: )(?<!arrow: )\b{name}\b": other for name, other in _other_names(_FIELDS_IN_YAML)
+}
 
 
 @functools.cache
@@ -145,6 +204,6 @@ def _pattern(yaml: bool) -> tuple[re.Pattern[str], list[str]]:
 
 
 def free(text: str, *, yaml: bool = False) -> str:
-    """Replace what tests invent and the spec has, in YAML, Python code or a text, by what the spec does not have."""
+    """Replace what tests invent and the spec has, in YAML, code or a text, by what the spec does not have."""
     pattern, others = _pattern(yaml)
     return pattern.sub(lambda match: others[match.lastindex - 1], text)  # type: ignore[operator]

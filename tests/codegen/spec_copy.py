@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 from tests.codegen.free import ROOT as ROOT, free
 
 
-
 class Result(NamedTuple):
     """Exit code, standard output and standard error of a command."""
 
@@ -53,7 +52,7 @@ class SpecCopy:
 
         What `block` invents is replaced where the project's spec has it, see `tests.codegen.free`.
         """
-        block = free(block, yaml=True)
+        key, block = free(key, yaml=True), free(block, yaml=True)
         lines = self.read(name).splitlines(keepends=True)
         start = lines.index(key + "\n")
         depth = len(key) - len(key.lstrip())

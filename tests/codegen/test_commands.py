@@ -35,7 +35,10 @@ def test_a_new_message_is_accepted_and_has_what_is_free(run: Run, spec: SpecCopy
         (["Begin"], "`Begin` is taken: choose another name"),
         (["stream_start"], "`stream_start` is taken"),
         (["tick"], "`tick` is no name of a message: write CamelCase"),
-        (["Tick", "--version", str(RELEASED[0])], f"version {RELEASED[0]} is released or gone: give `--version"),
+        (
+            ["Tick", "--version", str(RELEASED[0])],
+            f"version {RELEASED[0]} is released or gone: give `--version",
+        ),
     ],
 )
 def test_a_new_message_is_refused(run: Run, spec: SpecCopy, arguments: list[str], text: str) -> None:
@@ -51,7 +54,9 @@ def test_an_error_is_told_as_json(run: Run, spec: SpecCopy, tmp_path: Path) -> N
     assert (result.code, result.err) == (1, "")
     line = spec.read().splitlines().index("    role: open_blok") + 1
     error = json.loads(result.out)
-    assert error.pop("error").startswith("StreamStart: `role`: unknown value `open_blok`; the values are begin,")
+    assert error.pop("error").startswith(
+        "StreamStart: `role`: unknown value `open_blok`; the values are begin,"
+    )
     assert error == {
         "file": f"{spec.folder}/pgoutput.yaml",
         "line": line,

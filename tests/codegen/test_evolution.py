@@ -139,7 +139,10 @@ VIOLATIONS = [
 def test_a_change_of_a_released_version_is_refused_in_one_line(
     run: Run, spec: SpecCopy, old: Path, tmp_path: Path, case: Violation
 ) -> None:
-    text, case = spec.read(), case._replace(**{key: free(getattr(case, key)) for key in ("new", "words", "at")})
+    text, case = (
+        spec.read(),
+        case._replace(new=free(case.new), words=free(case.words), at=free(case.at)),
+    )
     start = text.index(case.old, text.index(case.after))
     text = text[:start] + text[start:].replace(case.old, case.new, case.times)
     spec.write(text)
@@ -197,10 +200,8 @@ def test_a_new_version_may_change_until_it_is_released(
     gate = f"versions: {number}+"
     spec.add("  Commit:", f"      - {{name: added, type: lsn, {gate}, means: none, because: X., doc: X.}}\n")
     spec.add("messages:", PING.replace("fields", f"{gate}, fields"))
-    words = (
-        f"v{number} is new\n"
-        f"v{number}: Commit.added is new: Int64 (XLogRecPtr), unsigned\n"
-        + free(f"v{number}: Ping is new: Byte1('!'), then no fields\n")
+    words = f"v{number} is new\nv{number}: Commit.added is new: Int64 (XLogRecPtr), unsigned\n" + free(
+        f"v{number}: Ping is new: Byte1('!'), then no fields\n"
     )
     assert run("diff", old, spec.folder) == (0, words, "")
     lock = spec.read("released.json")

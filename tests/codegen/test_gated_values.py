@@ -44,7 +44,9 @@ ENCODE = {
     ),
 }
 DECODE = ENCODE | {
-    "Relation.replica_identity": f"expected one of 'd', 'n', 'f', 'i', found {A!r}: it came with version {NEW}",
+    "Relation.replica_identity": (
+        f"expected one of 'd', 'n', 'f', 'i', found {A!r}: it came with version {NEW}"
+    ),
 }
 
 
@@ -117,8 +119,9 @@ def test_strategies_draw_a_new_value_and_bit(five: Path) -> None:
         from pgoutput import strategies
 
         quick = settings(deadline=None, database=None, max_examples=300)
-        find(strategies.VERSIONS[NEW]()["Relation"], lambda one: one.replica_identity == VALUES["ANY"], settings=quick)
-        find(strategies.VERSIONS[NEW]()["Truncate"], lambda one: one.options & int(VALUES["ONLY"]), settings=quick)
+        drawn, any_, only = strategies.VERSIONS[NEW](), VALUES["ANY"], int(VALUES["ONLY"])
+        find(drawn["Relation"], lambda one: one.replica_identity == any_, settings=quick)
+        find(drawn["Truncate"], lambda one: one.options & only, settings=quick)
         """,
     )
 
@@ -188,7 +191,9 @@ def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecC
     spec.write(spec.read().replace("released: false", "released: true"))
     out = spec.folder.parent / "out"
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    spec.replace(f"ANY: {{value: a, versions: {number}+", f"ANY: {{value: {VALUES['OTHER']}, versions: {number}+")
+    spec.replace(
+        f"ANY: {{value: a, versions: {number}+", f"ANY: {{value: {VALUES['OTHER']}, versions: {number}+"
+    )
     error = run("--spec", spec.folder, "--out", out).err
     line = spec.read().split("  ReplicaIdentity:\n")[0].count("\n") + 1
     assert error.startswith(

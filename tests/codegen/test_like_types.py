@@ -115,7 +115,11 @@ def test_spark_schemas_have_the_type(five: Path) -> None:
     ("old", "new", "error"),
     [
         ("like: xid8", "like: xid9", "ticket: like: unknown type `xid9`; the types are bool, bytea, "),
-        ("like: xid8", "like: row_number", "ticket: like: unknown type `row_number`; the types are bool, bytea, "),
+        (
+            "like: xid8",
+            "like: row_number",
+            "ticket: like: unknown type `row_number`; the types are bool, bytea, ",
+        ),
         ("like: xid8", "like: int8", "ticket: a type like int8 has `arrow: int64`"),
         ("like: int8", "like: text", "row_number: a type like text has `arrow: string`"),
     ],

@@ -357,9 +357,11 @@ MISTAKES = [
 
 def make_mistake(spec: SpecCopy, mistake: Mistake) -> int:
     """Make a mistake in a copy of the spec; return the number of the line that the error must name."""
-    text, new, at = spec.read(mistake.file), free(mistake.new), free(mistake.at)
+    text, new, at = spec.read(mistake.file), free(mistake.new, yaml=True), free(mistake.at, yaml=True)
     # A version without captures can have what is unique before it.
-    assert mistake.after or text.count(mistake.old) == 1 or NEWEST > WRITTEN, "`old` is ambiguous: set `after`"
+    assert mistake.after or text.count(mistake.old) == 1 or NEWEST > WRITTEN, (
+        "`old` is ambiguous: set `after`"
+    )
     start = text.index(mistake.old, text.index(mistake.after))
     text = text[:start] + new.replace("@", "") + text[start + len(mistake.old) :]
     spec.write(text, mistake.file)
@@ -395,8 +397,10 @@ def test_a_mistake_gives_one_line_with_its_place(
     place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", result.err).groups()  # type: ignore[union-attr]
     assert place == f"{spec.folder / mistake.file}:{line}"
     # The error may name the message or field where `words` do not.
-    owner, words = re.match(r"(?:(?!YAML)([\w-]+)[\w.|-]*: )?(.*)", free(mistake.words), re.DOTALL).groups()  # type: ignore[union-attr]
-    assert re.match(rf"({owner or '[^ ]+'}[^ ]*: )?{re.escape(words)}", text), text
+    owner, words = re.match(
+        r"(?:(?!YAML)([\w-]+)[\w.|-]*: )?(.*)", free(mistake.words, yaml=True), re.DOTALL
+    ).groups()  # type: ignore[union-attr]
+    assert re.match(rf"([^ ]+: )?({owner or ''}[^ ]*: )?{re.escape(words)}", text), text
     assert text.endswith(mistake.hint)
     assert not (tmp_path / "out").exists()
     assert read_files(spec.folder) == before

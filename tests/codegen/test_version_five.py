@@ -27,7 +27,7 @@ from tests.versions import CAPTURED, OLDEST
 def test_diff_describes_the_new_version(run: Run, whole_spec: SpecCopy) -> None:
     example(whole_spec)
     words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
-    words = re.sub(r"4 ONLY|a ANY", lambda match: free(f"{VALUES[match[0][2:]]} {match[0][2:]}"), free(words))
+    words = free(re.sub("(4|a) (ONLY|ANY)", lambda match: f"{VALUES[match[2]]} {match[2]}", words))
     assert run("diff", f"v{OLD}", f"v{NEW}", "--spec", whole_spec.folder) == (0, words, "")
 
 
@@ -356,7 +356,11 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
         assert v_new.decode(v_new.encode(relation())) == relation()
         for codec, message, text in (
             (v_new, relation("C"), f"Relation.columns[0].collation_name: protocol version {NEW} has no"),
-            (v_last, relation(identity_kind=new.identity_kind), "Relation.columns[0].collation_name: expected a str, found None"),
+            (
+                v_last,
+                relation(identity_kind=new.identity_kind),
+                "Relation.columns[0].collation_name: expected a str, found None",
+            ),
         ):
             assert error_of(codec.encode, message)[1].startswith(text)
         """,
