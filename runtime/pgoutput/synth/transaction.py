@@ -293,22 +293,22 @@ class TransactionScope(ABC):
         Raises:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
-        self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
+        self.send(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
-    def payload(self, message: Message) -> None:
-        """Emit a message with application data, such as a logical message.
+    def send(self, message: Message) -> None:
+        """Emit a message that changes no row, such as a logical message, or one of a new protocol version.
 
         The message is sent with the LSN of its WAL record and the xids of this transaction. Nothing is
         sent if the protocol version does not have the message.
 
         Raises:
-            ScenarioError: The message has no application data, or does not belong to a transaction.
+            ScenarioError: The message has another role, or does not belong to a transaction.
         """
         self._open()
         if not has_role(message, "payload") or not is_transactional(message):
             raise ScenarioError(
-                f"{type(message).__name__}: expected a message that has application data and belongs to a "
-                "transaction"
+                f"{type(message).__name__}: expected a message that changes no row (role payload) and "
+                "belongs to a transaction"
             )
         self._log(PayloadRecord, payload_size(message), message=message)
 
