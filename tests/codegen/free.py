@@ -138,7 +138,8 @@ def _other_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         title = re.sub("(?<=[a-z])(?=[A-Z])", " ", name)
         taken = [one for one in (name, title, snake(name)) if one in _TAKEN]
         others = (f"{prefix * count}{name}" for count in range(1, 9))
-        other = next(one for one in others if not {one, snake(one)} & _TAKEN) if taken else name
+        used = {*_TAKEN, *_NAMES, *_FIELDS_IN_YAML}
+        other = next(one for one in others if not {one, snake(one)} & used) if taken else name
         yield name, other
         if title != name:
             yield title, re.sub("(?<=[a-z])(?=[A-Z])", " ", other)

@@ -62,7 +62,7 @@ def _jsonb(text: str) -> None:
         return
     except ValueError as error:
         raise ValueError(f"invalid input syntax for type json: {error}") from None
-    if "\0" in canonical or not is_utf8(canonical) or re.search(r"\\u0000", canonical):
+    if "\0" in canonical or not is_utf8(canonical) or re.search(r"(?<!\\)(\\\\)*\\u0000", canonical):
         raise ValueError("unsupported Unicode escape sequence: jsonb has no \\u0000 and no single surrogates")
     _same(text, canonical)
 
@@ -109,7 +109,20 @@ def _never(text: str) -> None:
 
 _RANGE: Final = re.compile(r'([\[(])("(?:[^"]|"")*"|[^,"]*),("(?:[^"]|"")*"|[^,"]*?)([\])])')
 _DISCRETE: Final = ("int4", "int8", "date")
-_NUMBERS: Final = ("int4", "int8", "num")
+_TIME: Final = re.compile(r'"?(\d+)-([^" ]+)(?: ([\d:.]+))?( BC)?"?')
+
+
+def _bound(element: str, text: str, infinite: str) -> Any:
+    """Return a bound of a range so that bounds sort as on the server; None if the text does not tell."""
+    if element in ("int4", "int8", "num"):
+        return None if text == "NaN" else Decimal(text or infinite)
+    if element == "tstz":
+        return None
+    text = text or infinite
+    if "infinity" in text.lower():
+        return (-1 if text.startswith("-") else 1,)
+    match = _TIME.fullmatch(text)
+    return match and (0, 1 - int(match[1]) if match[4] else int(match[1]), match[2], match[3] or "")
 
 
 def _ranges(element: str) -> Callable[[str], None]:
@@ -124,21 +137,40 @@ def _ranges(element: str) -> Callable[[str], None]:
                 (low and left == "(" and "infinity" not in low) or (right == "]" and "infinity" not in high)
             ):
                 raise ValueError(f"{text!r}: the server writes discrete ranges as [first,end)")
-            if element in _NUMBERS and "NaN" not in (low, high):
-                begin, end = Decimal(low or "-Infinity"), Decimal(high or "Infinity")
-                _check_order(text, begin, end, left + right)
-                if last is not None and (begin < last or (begin == last and element in _DISCRETE)):
-                    raise ValueError(f"{text!r}: the server sorts and joins the ranges of a multirange")
-                last = end
+            begin, end = _bound(element, low, "-Infinity"), _bound(element, high, "Infinity")
+            if begin is None or end is None:
+                continue
+            if begin > end:
+                raise ValueError("range lower bound must be less than or equal to range upper bound")
+            if begin == end and left + right != "[]":
+                raise ValueError(f"{text!r}: the server writes `empty` for a range without values")
+            if last is not None and (begin < last or (begin == last and element in _DISCRETE)):
+                raise ValueError(f"{text!r}: the server sorts and joins the ranges of a multirange")
+            last = end
 
     return check
 
 
-def _check_order(text: str, begin: Decimal, end: Decimal, brackets: str) -> None:
-    if begin > end:
-        raise ValueError("range lower bound must be less than or equal to range upper bound")
-    if begin == end and brackets != "[]":
-        raise ValueError(f"{text!r}: the server writes `empty` for a range without values")
+def _box(text: str) -> None:
+    corners = [float(number) for number in re.findall(r"[^(),\s]+", text)]
+    if len(corners) == 4 and (corners[0] < corners[2] or corners[1] < corners[3]):
+        raise ValueError(f"{text!r}: the server writes the upper right corner first")
+
+
+def _circle(text: str) -> None:
+    if re.search(r",-[^,]*>$", text):
+        raise ValueError('invalid value in external "circle" value: the radius is negative')
+
+
+def _tsvector(text: str) -> None:
+    lexemes = [one.encode() for one in re.findall(r"'((?:[^']|'')*)'", text)]
+    if b"" in lexemes or lexemes != sorted({*lexemes}):
+        raise ValueError(f"{text!r}: the server writes lexemes sorted, each once, and none is empty")
+
+
+def _tsquery(text: str) -> None:
+    if "" in re.findall(r"'((?:[^']|'')*)'", text):
+        raise ValueError(f"{text!r}: the server drops empty operands")
 
 
 _ROLE: Final = r'(?:"(?:[^"]|"")+"|[^"=/]+)'
@@ -150,6 +182,10 @@ _CHECKS: Final[Mapping[str, Callable[[str], None]]] = {
     "xml": _xml,
     "name": _name,
     "gtsvector": _never,
+    "box": _box,
+    "circle": _circle,
+    "tsvector": _tsvector,
+    "tsquery": _tsquery,
     "money": _matches(r"-?\W{0,3}\d[\d.,'\s]*\W{0,3}", "$1,234.56"),
     "aclitem": _matches(rf"(?:{_ROLE})?=(?:[arwdDxtXUCTcsAm]\*?)*/{_ROLE}", "miriam=r/postgres"),
     "jsonpath": _matches(r"(?:strict )?[$@(\"\d\-+!a-z].*(?<![.\s&|=<>])|\$", '$."a"'),

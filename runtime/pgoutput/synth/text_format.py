@@ -92,6 +92,8 @@ def _elements(text: str, form: str) -> Iterable[str]:
     """Return the elements of an array in text format, if texts of the element type are checked one by one."""
     if not is_checked(form):
         return ()
+    if form == "box":  # whose arrays have semicolons between their elements
+        return text.strip("{}").split(";")
     flat = re.sub(r"^\[[^{]*=", "", text)
     while flat.startswith("{{"):  # the elements of all dimensions
         flat = "{" + ",".join(re.findall(r'\{((?:"(?:[^"\\]|\\.)*"|[^{}"])*)\}', flat)) + "}"

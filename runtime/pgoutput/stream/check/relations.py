@@ -139,7 +139,9 @@ RULES: Final = (
         legal=s.transaction(
             replace(s.RELATION, columns=_WIDE[:-1]), m.Insert(relation_oid=s.OID, new=("1",) * _MAX_COLUMNS)
         ),
-        illegal=s.transaction(replace(s.RELATION, columns=_WIDE)),
+        illegal=s.transaction(
+            replace(s.RELATION, columns=_WIDE), m.Insert(relation_oid=s.OID, new=("1",) * len(_WIDE))
+        ),
     ),
     rule(
         "user-schema",
