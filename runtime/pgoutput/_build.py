@@ -202,8 +202,7 @@ def _drawn_value(field: Field, random: Random) -> Any:
             return getattr(messages, field.type)(random.choice([*field.values]))
         case "flags":
             kind = getattr(messages, field.type)
-            bits = [int(bit) for bit in field.values if field.means or random.random() < 0.5]
-            return kind(sum(bits))
+            return kind(sum(int(bit) for bit in field.values if field.means or random.random() < 0.5))
         case "bool":
             return random.random() < 0.5
         case "string":

@@ -134,7 +134,7 @@ _TAKEN_TAGS: Final = {str(message.tag) for message in _PLUGIN.messages.values()}
 def _other_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name, in the spelling of a name and of a title, and a free one in its place."""
     for name in names:
-        prefix = "OTHER_" if name.isupper() else "Other" if name[0].isupper() else "other_"
+        prefix = "X_" if name.isupper() else "Other" if name[0].isupper() else "other_"
         title = re.sub("(?<=[a-z])(?=[A-Z])", " ", name)
         taken = [one for one in (name, title, snake(name)) if one in _TAKEN]
         others = (f"{prefix * count}{name}" for count in range(1, 9))

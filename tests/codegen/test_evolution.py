@@ -145,6 +145,8 @@ def test_a_change_of_a_released_version_is_refused_in_one_line(
     )
     start = text.index(case.old, text.index(case.after))
     text = text[:start] + text[start:].replace(case.old, case.new, case.times)
+    if case.times < 0:  # tuples of later versions can be written in braces
+        text = text.replace("{tag: b,", "{tag: B,")
     spec.write(text)
     position = text.index(case.at, text.index(case.after)) if case.at else start
     line = text.count("\n", 0, position) + 1
@@ -200,7 +202,9 @@ def test_a_new_version_may_change_until_it_is_released(
     gate = f"versions: {number}+"
     spec.add("  Commit:", f"      - {{name: added, type: lsn, {gate}, means: none, because: X., doc: X.}}\n")
     spec.add("messages:", PING.replace("fields", f"{gate}, fields"))
-    words = f"v{number} is new\nv{number}: Commit.added is new: Int64 (XLogRecPtr), unsigned\n" + free(
+    words = free(
+        f"v{number} is new\n"
+        f"v{number}: Commit.added is new: Int64 (XLogRecPtr), unsigned\n"
         f"v{number}: Ping is new: Byte1('!'), then no fields\n"
     )
     assert run("diff", old, spec.folder) == (0, words, "")
