@@ -130,7 +130,7 @@ def samples() -> Iterator[tuple[Context, Sample]]:
 
 
 def _fits(message: Any, version: int) -> bool:
-    """Return whether a message can be encoded: a count or length of one byte cannot hold all boundary values."""
+    """Return whether a message can be encoded: one byte cannot hold every count and length."""
     try:
         encode_for(message, version)
     except EncodeError as error:
