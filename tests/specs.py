@@ -27,16 +27,27 @@ FOREIGN = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "test
 """Versions 5 as other people write them who have not seen the tests: pages like the end of spec/README.md."""
 
 
-def crowded(spec: SpecCopy) -> None:
-    """Add the README's example and all foreign versions to a spec, and mark the first as released."""
-    for page in (EXAMPLE, *FOREIGN.values()):
+def two(spec: SpecCopy) -> None:
+    """Add two versions to a spec, the README's example and another, and mark the first as released."""
+    for page in (EXAMPLE, FOREIGN["ddl"]):
         example(spec, page)
     spec.write(spec.read().replace("released: false", "released: true", 1))
 
 
-SPECS: dict[str, Callable[[SpecCopy], None]] = {"crowded": crowded, "without_oldest": without_oldest}
+def three(spec: SpecCopy) -> None:
+    """Add three versions to a spec, of which one has the very names that tests invent."""
+    for name in ("words", "sequence", "heartbeat"):
+        example(spec, FOREIGN[name])
+
+
+SPECS: dict[str, Callable[[SpecCopy], None]] = {
+    "two": two,
+    "three": three,
+    "without_oldest": without_oldest,
+}
+MORE_TESTS = {"three": ["tests/codegen"]}
+"""By spec, tests that run with it besides those of the command line."""
 EACH = {name: partial(example, blocks=page) for name, page in {"readme": EXAMPLE, **FOREIGN}.items()}
-NOT_SLOW = ("-m", "not\xa0slow")
 COMMANDS = (
     "{quick} tests/codegen tests/vectors tests/javascript tests/codec",
     "-m ruff check",
@@ -68,17 +79,19 @@ def project(name: str, derive: Callable[[SpecCopy], None]) -> Iterator[tuple[Pat
 def run(copy: Path, environment: dict[str, str], command: str, stdout: int | None = None) -> bool:
     """Run a command of the Python of a copy of the project; return success."""
     python = str(copy / ".venv/bin/python")
-    return not subprocess.call([python, *command.split()], cwd=copy, env=environment, stdout=stdout)
+    arguments = [one.replace("\xa0", " ") for one in command.split(" ")]
+    return not subprocess.call([python, *arguments], cwd=copy, env=environment, stdout=stdout)
 
 
 def main(arguments: list[str]) -> None:
     each = arguments == ["--each"]
     quick = f"-m pytest -q -n {os.cpu_count()} --hypothesis-profile=quick"
-    commands = (
-        [one.format(quick=quick) for one in COMMANDS] if each else [" ".join([quick, *NOT_SLOW, *arguments])]
-    )
     for name, derive in (EACH if each else SPECS).items():
         print(f"==> {name}", flush=True)
+        tests = [*arguments, *MORE_TESTS.get(name, ())]
+        commands = [one.format(quick=quick) for one in COMMANDS]
+        if not each:
+            commands = [f"{quick} -m not\xa0slow\xa0and\xa0not\xa0nightly {' '.join(tests)}"]
         with project(name, derive) as (copy, environment):
             failed = [one for one in commands if not run(copy, environment, one)]
         if failed:

@@ -171,6 +171,8 @@ def example(spec: SpecCopy, blocks: str = EXAMPLE) -> None:
     for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", numbered(blocks, number), re.DOTALL):
         if key == "types":
             _add_types(spec, block)
+        elif key == "scalars" and block in spec.read():
+            continue
         else:
             spec.add(f"{key}:" if key.islower() else f"  {key}:", block)
 
