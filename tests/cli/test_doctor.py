@@ -74,6 +74,7 @@ def test_a_prepared_server_has_no_errors(lab: Lab, run: Run, tmp_path: Path) -> 
         (["ALTER TABLE t DROP CONSTRAINT t_pkey"], "replica identity"),
         (["ALTER TABLE t REPLICA IDENTITY NOTHING"], "replica identity"),
         (["ALTER TABLE t REPLICA IDENTITY FULL"], "replica identity FULL"),
+        (["ALTER TABLE t ADD g int GENERATED ALWAYS AS (id) STORED"], "generated columns"),
         (["REVOKE SELECT ON t FROM replicator"], "table privilege"),
         (["REVOKE SELECT ON t FROM replicator", "GRANT SELECT (id) ON t TO replicator"], "table privilege"),
         (["ALTER TABLE t ENABLE ROW LEVEL SECURITY"], "row security"),

@@ -217,3 +217,27 @@ def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
         assert (done.code, done.out) == (code, "")
         assert text in done.err
         assert "CRET" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("statements", "text"),
+    [
+        (["DROP PUBLICATION p"], "the publication p does not exist (if it was renamed, rename it back)"),
+        (["ALTER PUBLICATION p RENAME TO q"], "the publication p does not exist (if it was renamed, rename"),
+        (
+            ["DROP PUBLICATION p", "CREATE PUBLICATION p FOR TABLE t"],
+            "the publication p was dropped and created anew: record anew in another folder",
+        ),
+        (["ALTER PUBLICATION p RENAME TO q", "ALTER PUBLICATION q RENAME TO p"], ""),
+    ],
+)
+def test_a_publication_that_is_not_the_recorded_one(
+    statements: list[str], text: str, lab: Lab, run: Run
+) -> None:
+    lab.run(*statements)
+    done = run("status", "--recording", lab.folder, "--dsn", lab.dsn)
+    assert (done.code, done.err) == (1 if text else 0, "")
+    assert (f"\nlost       {text}" in done.out) == bool(text)
+    with lab.server.connect() as connection:  # another database tells nothing
+        other = lab.dsn.replace(lab.name, connection.info.dbname)
+    assert "\nlost" not in run("status", "--recording", lab.folder, "--dsn", other).out

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import resource
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgoutput._servers import MAJOR_VERSIONS, newest_version
-from pgoutput.errors import ReplicationError
+from pgoutput.errors import ConnectionLost, ReplicationError
 from pgoutput.recorder import Connected, RecorderOptions, Stored
 from pgoutput.recorder.client.connection import Connection
 from pgoutput.recorder.client.server import identify
@@ -85,11 +87,40 @@ def test_a_dsn_that_cannot_be_parsed_is_refused_without_quoting_it(refused: Refu
 def test_the_environment_does_not_change_value_formats(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"DATESTYLE": "German", "TZ": "Asia/Tokyo", "CLIENTENCODING": "LATIN1"}.items():
         monkeypatch.setenv(f"PG{name}", value)
+    monkeypatch.setenv("PGOPTIONS", "-c quote_all_identifiers=on")
     for replication in (False, True):
         with Connection(f"{lab.dsn} client_encoding=LATIN1", replication=replication) as connection:
             shown = [connection.query(f"SHOW {name}")[0][0] for name in ("datestyle", "timezone")]
             assert (str(shown[0])[:3], shown[1]) == ("ISO", "UTC")
             assert connection.query("SHOW client_encoding") == [("UTF8",)]
+            assert connection.query("SELECT 'pg_class'::regclass") == [("pg_class",)]
+
+
+@pytest.mark.parametrize("parameter", ["replication", None])
+def test_a_pooler_that_refuses_replication_is_named(parameter: str | None, lab: Lab, tmp_path: Path) -> None:
+    """PgBouncer before version 1.23 refuses the parameter `replication`; Supabase's pooler ignores it."""
+    advice = "; what to do: a pooler refuses replication connections: connect to the server itself (with Neon"
+    if parameter is None:
+        with Connection(lab.dsn) as connection, pytest.raises(ReplicationError, match=re.escape(advice)):
+            identify(connection)
+        return
+    text = f"SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: {parameter}\0\0".encode()
+    with socket.socket(socket.AF_UNIX) as pooler:
+        pooler.bind(str(tmp_path / ".s.PGSQL.5432"))
+        pooler.listen()
+
+        def answer() -> None:
+            client, _ = pooler.accept()
+            with client:
+                client.recv(1000)
+                client.sendall(b"E" + (len(text) + 4).to_bytes(4) + text)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ReplicationError, match=re.escape(advice)) as caught:
+            Connection(f"host={tmp_path} port=5432 user=u dbname=d", replication=True)
+        thread.join()
+    assert not isinstance(caught.value, ConnectionLost)
 
 
 def test_a_server_whose_wal_ends_before_the_recording_is_refused(refused: Refused, table: Lab) -> None:

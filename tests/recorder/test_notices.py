@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder import Connected, Notice, Stored, TableComplete, TableIncomplete
+from pgoutput.recorder import Connected, Notice, Reconnecting, Stored, TableComplete, TableIncomplete
 from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.session.session import Session
 from tests.recorder.conftest import Command
-from tests.recorder.lab import Lab
+from tests.recorder.lab import Lab, wait_until
 
 SKIPPED = (
     "the stream lacks changes that were made while a publication did not exist "
@@ -122,3 +125,67 @@ def test_a_publication_renamed_and_back(table: Lab, running: bool, sees: bool) -
     table.record(snapshot=True)
     assert [one for one in table.record() if isinstance(one, TableIncomplete)] == []
     table.assert_equal()
+
+
+RENAMED = (
+    "ALTER PUBLICATION p RENAME TO q",
+    "INSERT INTO t VALUES (2)",
+    "ALTER PUBLICATION q RENAME TO p",
+    "INSERT INTO t VALUES (3)",
+)
+
+
+def test_the_server_warns_again_of_changes_that_it_sends_again(
+    table: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an acknowledgement, the server sends all again: the recording knows what it lacks there."""
+    table.require(SINCE, "streams that skip a missing publication")
+    table.run("INSERT INTO t VALUES (1)")
+    table.record(snapshot=True)
+    table.run(*RENAMED)
+
+    def acknowledge(session: Session, *, reply_requested: bool = False) -> None:
+        session._status_sent = time.monotonic()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "_acknowledge", acknowledge)
+        table.record(snapshot=True)
+        table.run("INSERT INTO t VALUES (4)")
+        for _ in range(2):
+            assert not [one for one in table.record(snapshot=True) if isinstance(one, TableIncomplete)]
+    table.record(snapshot=True)
+    table.assert_equal()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_missing_publication_is_waited_for(table: Lab, is_new: bool) -> None:
+    """The recording may have no segment yet."""
+    table.require(SINCE, "streams that skip a missing publication")
+    if not is_new:
+        table.run("INSERT INTO t VALUES (0)")
+        table.record(snapshot=True)
+    with table.recording(snapshot=True) as recording:
+        recording.wait(Connected)
+        wait_until(lambda: recording.has_read_catalogs())
+        table.run(*RENAMED[:2])
+        recording.wait(Reconnecting, 2)
+        table.run(*RENAMED[2:])
+        wait_until(lambda: table.folder.exists() and len(stored_ids(table)) == 3 - is_new)
+    assert 'there is no publication "p"' in recording.events_of(Reconnecting)[-1].reason
+    table.assert_equal()
+
+
+def test_a_publication_recreated_between_two_readings(table: Lab) -> None:
+    """A reading of the catalogs without the publication does not hide that it has a new OID."""
+    with pytest.raises(ReplicationError, match=RECREATED), table.recording() as recording:  # noqa: PT012
+        wait_until(lambda: recording.has_read_catalogs())
+        table.run("DROP PUBLICATION p")
+        recording.wait(TableIncomplete)
+        table.run("CREATE PUBLICATION p FOR TABLE t")
+        recording.join()
+
+
+def test_a_publication_is_found_whose_name_differs_in_case(lab: Lab) -> None:
+    lab.run('CREATE PUBLICATION "Orders" FOR ALL TABLES')
+    with pytest.raises(ReplicationError, match=r'no publication "orders" .*, but "Orders", which differs in'):
+        lab.record("orders")

@@ -19,7 +19,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from pgoutput.errors import ConnectionLost
 from pgoutput.recorder import Connected, Progress, Reconnecting, RecorderOptions, Stopped, Stored
+from pgoutput.recorder.client.errors import PublicationMissing
+from pgoutput.recorder.recorder import _RetryPolicy
 from pgoutput.recorder.storage.folder import State
 from pgoutput.recording import list_segments, read_metadata
 from pgoutput.wire import format_lsn, parse_lsn
@@ -206,6 +209,23 @@ def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatc
     pauses = [event.seconds for event in recording.events_of(Reconnecting)]
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[3]
+
+
+def test_pauses_begin_anew_after_a_short_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("pgoutput.recorder.recorder.time.monotonic", lambda: now)
+    policy, error = _RetryPolicy(300), ConnectionLost("lost")
+    with pytest.raises(PublicationMissing):
+        policy.next_pause(PublicationMissing("missing"))
+    pauses = []
+    for streamed in (0, 0, 0, 0.1, 1, 0):
+        if streamed:
+            policy.stream_begins()
+            now += streamed
+        pauses.append(policy.next_pause(PublicationMissing("missing") if streamed else error))
+    first = pauses[0]
+    assert first < pauses[1] < pauses[2] < pauses[3]
+    assert pauses[4] == first < pauses[5]
 
 
 def test_a_lost_connection_is_made_again(table: Lab) -> None:

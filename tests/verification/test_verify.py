@@ -75,6 +75,18 @@ def test_a_table_that_is_not_published_any_more_is_not_equal(replica: Replica) -
     assert [one.table for one in replica.unequal()] == ["public.t"]
 
 
+def test_generated_columns_that_are_not_published_are_named(replica: Replica, run: Run) -> None:
+    lab = replica.lab
+    lab.require(12, "generated columns")
+    lab.run("CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id + 1) STORED)")
+    lab.run("CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+    replica.replicate()
+    assert {one.table: one.not_compared for one in replica.verify()} >= {
+        "public.t": ("g",),
+        "public.u": (),
+    }.items()
+
+
 def test_values_of_all_types_are_equal(replica: Replica) -> None:
     """Also arrays, ranges, domains, enums, composites, generated columns and values that Arrow lacks."""
     lab = replica.lab

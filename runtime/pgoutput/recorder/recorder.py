@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import re
@@ -18,7 +19,7 @@ from pgoutput.recorder.client import (
     Connection,
     CredentialsRefused,
     Interrupted,
-    PublicationSkipped,
+    LateRefusal,
     identify,
     parse_dsn,
 )
@@ -171,11 +172,9 @@ class Recorder:
         except Interrupted:
             self._reporter.report_stopped()
             return
-        is_skipped = False
         with folder:
             while not self._is_over():
                 folder.check_in_place()
-                retry.attempt_begins()
                 try:
                     with Connection(self._read_dsn(), replication=True, on_notice=report) as connection:
                         server = identify(connection)
@@ -184,32 +183,26 @@ class Recorder:
                         start = SessionStarter(
                             connection, server, folder, self._settings, report, self._is_over
                         ).prepare()
-                        is_skipped &= not connection.may_skip_publications
                         loop = SessionLoop(connection, folder, start, self._settings, self._reporter)
                         if loop.run(target, self._is_over, retry.stream_begins):
                             break
                 except Interrupted:
                     break
                 except ChangesLost as error:
-                    # The recorder ends here, except at the first PublicationSkipped: then another session
-                    # begins, and finds in the catalogs which tables lack changes.
-                    if is_skipped or not isinstance(error, PublicationSkipped):
-                        report(Lost(reason=str(error)))
-                        raise
-                    is_skipped = True
+                    report(Lost(reason=str(error)))
+                    raise
                 except OSError as error:
                     raise _with_advice(error, folder.path) from None
                 except RecordingError as error:
                     if folder.is_local or not isinstance(error.__cause__, OSError):
                         raise
                     self._pause(retry, ConnectionLost(str(error)))  # retryable: a read from the store failed
-                except (ConnectionLost, CredentialsRefused) as error:
+                except (ConnectionLost, LateRefusal) as error:
                     self._pause(retry, error)
         self._reporter.report_stopped()
 
     def _open_folder(self, retry: _RetryPolicy) -> Folder:
         while True:
-            retry.attempt_begins()
             try:
                 return open_folder(self._place, self._is_over)
             except ConnectionLost as error:
@@ -250,25 +243,23 @@ class _RetryPolicy:
         self._pause = _MIN_PAUSE
         self._outage_start: float | None = None
         """Time of the first error since the last stream, by time.monotonic(); None without an outage."""
-        self._has_streamed = False
-
-    def attempt_begins(self) -> None:
-        """Note that a connection attempt begins."""
-        self._attempt_start = time.monotonic()
+        self._stream_start = math.inf
+        """Time when the last stream began, by time.monotonic(); infinity before the first stream."""
 
     def stream_begins(self) -> None:
         """Note that the server streams: the connection attempt has succeeded, and the outage is over."""
         self._outage_start = None
-        self._has_streamed = True
+        self._stream_start = time.monotonic()
 
     def next_pause(self, error: ReplicationError) -> float:
         """Return the seconds to wait before the next connection attempt.
 
-        The pauses grow exponentially, with jitter, up to half a minute.
+        The pauses grow exponentially, with jitter, up to half a minute. They begin anew after a stream,
+        unless it was shorter than the first pause: the server may crash whenever it streams.
 
         Args:
-            error: The retryable error that ended the attempt. `CredentialsRefused` is retried only
-                if the server has streamed before: an administrator may be replacing the credentials.
+            error: The retryable error that ended the attempt. `LateRefusal` is retried only if the server has
+                streamed before: an administrator may be replacing the credentials.
 
         Raises:
             ReplicationError: `error` itself, if there must be no further attempt.
@@ -276,11 +267,11 @@ class _RetryPolicy:
         now = time.monotonic()
         if self._outage_start is None:
             self._outage_start = now
+            if now - self._stream_start >= _MIN_PAUSE:
+                self._pause = _MIN_PAUSE
         left = self._outage_start + self._retry_for - now
-        if left <= 0 or (isinstance(error, CredentialsRefused) and not self._has_streamed):
+        if left <= 0 or (isinstance(error, LateRefusal) and self._stream_start == math.inf):
             raise error
-        if now - self._attempt_start > _MAX_PAUSE:
-            self._pause = _MIN_PAUSE
         pause = min(self._pause, left)
         self._pause = min(self._pause * random.uniform(1.5, 2.5), _MAX_PAUSE)
         return pause

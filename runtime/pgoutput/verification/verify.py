@@ -123,6 +123,8 @@ class TableVerdict(msgspec.Struct, frozen=True):
     keys: Keys = None
     """Keys of the rows that differ, for `pgoutput.recorder.request_snapshot`. None if the table is equal or
     has no key, if more than `max_keys` rows differ, or if the keys do not identify the rows."""
+    not_compared: tuple[str, ...] = ()
+    """Names of generated columns that are not published: the replica lacks them."""
 
     @property
     def is_equal(self) -> bool:
@@ -593,6 +595,7 @@ class _Comparison(msgspec.Struct):
             found.shown,
             pending=self.as_of.pending(oid),
             keys=found.keys or None,
+            not_compared=pair.table.unpublished_generated,
         )
 
     def _limited_total(self, source: SourceRows, number: int, stop: Flag) -> Total:

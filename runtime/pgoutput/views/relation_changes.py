@@ -64,6 +64,8 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     columns after it. None for changes of rows."""
     incomplete: str | None = None
     """Why the recording lacks rows or changes of the relation; None if it lacks none."""
+    following_columns: tuple[str, ...] = ()
+    """Names of altered columns whose values in existing rows follow from earlier values."""
 
 
 class RelationChanges(NamedTuple):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pgoutput._arrays import Mask, Numbers
 from pgoutput._index import MessageIndex, read_text_columns
-from pgoutput.recording import SegmentReader
+from pgoutput.recording import Metadata, SegmentReader
 from pgoutput.views.alterations import OPERATION, alteration_values
 from pgoutput.views.change_cells import is_unchanged, key_first, new_first, old_first
 from pgoutput.views.changes import commit_columns, operations
@@ -45,21 +45,19 @@ def read_changes(segment: SegmentReader, task: Task, wanted: RelationFilter) -> 
     """
     reader = CommittedChangesReader(segment, task, wanted)
     is_snapshot = segment.metadata.kind == "snapshot"
-    incomplete = {table.oid: table.reason for table in segment.metadata.incomplete}
     for batch in segment.batches():
-        yield from _committed(reader.read(batch), incomplete, snapshot=is_snapshot)
+        yield from _committed(reader.read(batch), segment.metadata, snapshot=is_snapshot)
 
 
-def _committed(
-    committed: CommittedBatch, incomplete: Mapping[int, str], *, snapshot: bool
-) -> Iterator[RelationChanges]:
+def _committed(committed: CommittedBatch, metadata: Metadata, *, snapshot: bool) -> Iterator[RelationChanges]:
     """Yield the committed changes of a batch of messages, by relation and schema version.
 
     Args:
         committed: The changes.
-        incomplete: Maps the OID of each incomplete table to the reason why the table is incomplete.
+        metadata: Metadata of the segment.
         snapshot: Whether the changes are rows of a snapshot.
     """
+    incomplete = {table.oid: table.reason for table in metadata.incomplete}
     changes, unchanged = committed.changes, is_unchanged(committed.changes.index)
     common = {"operation": operations(changes)} | commit_columns(committed, snapshot=snapshot)
     firsts = new_first(changes), old_first(changes), key_first(changes)
@@ -76,18 +74,19 @@ def _committed(
             "key_only": pa.array(key >= 0),
             "unchanged": _find_unchanged(unchanged, len(schema.names), new),
         }
-        yield RelationChanges(_relation(schema, incomplete), change_rows(columns))
+        relation = _relation(schema, incomplete, metadata)
+        yield RelationChanges(relation, change_rows(columns))
     for one in committed.alterations:
         alone = committed._replace(
             positions=np.array([one.position]), ordinals=np.zeros(1, np.int64), commit=np.array([one.commit])
         )
         alteration = one.alteration
         columns = commit_columns(alone, snapshot=False) | {"operation": pa.array([OPERATION], _TEXT)}
-        relation = _relation(alteration.relation, incomplete)
+        relation = _relation(alteration.relation, incomplete, metadata)
         yield altered_changes(relation, alteration_values(alteration), columns)
 
 
-def _relation(schema: RelationSchema, incomplete: Mapping[int, str]) -> ChangedRelation:
+def _relation(schema: RelationSchema, incomplete: Mapping[int, str], metadata: Metadata) -> ChangedRelation:
     columns = zip(schema.names, schema.relation.columns, strict=True)
     return ChangedRelation(
         schema.relation.oid,
@@ -96,6 +95,7 @@ def _relation(schema: RelationSchema, incomplete: Mapping[int, str]) -> ChangedR
         tuple(Column(name, one.type_oid, one.type_modifier) for name, one in columns),
         tuple(schema.names[key] for key in schema.keys),
         incomplete=incomplete.get(schema.relation.oid),
+        following_columns=metadata.following_columns.get(schema.relation.oid, ()),
     )
 
 

@@ -6,7 +6,7 @@ of a table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -115,11 +115,12 @@ def changed_properties(
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
+    following = chunk.relation.following_columns
     if chunk.is_alteration:
         alteration = TableAlteration(layout, chunk)
-        altered = altered_columns(alteration.compared(layout), alteration.columns)
+        altered = altered_columns(alteration.compared(layout), alteration.columns, following)
     else:
-        altered = altered_columns(layout.columns if is_known else None, chunk.columns)
+        altered = altered_columns(layout.columns if is_known else None, chunk.columns, following)
     if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
@@ -148,7 +149,9 @@ def _has_rows(files: DataFiles, layout: TableLayout) -> bool:
     return any(batch[layout.end].null_count for file in files for batch in files.read(file, [layout.end]))
 
 
-def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list[str]:
+def altered_columns(
+    old: Sequence[Column] | None, new: Sequence[Column], following_columns: Collection[str] = ()
+) -> list[str]:
     """Return the schema changes that may have given existing rows values that the server never sent.
 
     PostgreSQL keeps the order of columns and appends new columns. So if a column has moved behind a column
@@ -157,6 +160,7 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
     Args:
         old: Previous columns of the relation; None if they are not known.
         new: Current columns of the relation.
+        following_columns: Names of columns whose values in existing rows follow from earlier values.
 
     Returns:
         One English sentence for each altered column.
@@ -170,14 +174,17 @@ def altered_columns(old: Sequence[Column] | None, new: Sequence[Column]) -> list
     is_again = False
     for column in new:
         index = old_index.get(old_names.get(column.name, column.name))
+        is_following = column.name in following_columns
         if index is None:
-            reasons.append(f"column {column.name} was added, and may have a default value in existing rows")
+            if not is_following:
+                text = f"column {column.name} was added, and may have a default value in existing rows"
+                reasons.append(text)
             continue
         is_again = is_again or index < highest
         highest = index
         if is_again:
             reasons.append(f"column {column.name} was dropped and added again")
-        elif _type(old[index]) != _type(column):
+        elif _type(old[index]) != _type(column) and not is_following:
             reasons.append(f"column {column.name} changed its type, and USING may have changed its values")
     return reasons
 

@@ -169,6 +169,20 @@ CHECKS: Final[tuple[Check, ...]] = (
         "the WAL has each updated or deleted row as a whole, and a replica needs more memory for it",
         "ALTER TABLE {0} REPLICA IDENTITY DEFAULT; -- unless readers need the old values",
     ),
+    Check(
+        "generated columns",
+        "advice",
+        f"SELECT DISTINCT found, listed FROM (SELECT {_NAME} AS found, "
+        "(SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = c.oid "
+        "AND attgenerated <> '' AND NOT attisdropped AND NOT "
+        f"coalesce(to_jsonb(t) -> 'attnames' ? attname::text, false)) AS listed {_TABLES}) g "
+        "WHERE listed IS NOT NULL ORDER BY 1",
+        "{0} has generated columns that are not published: {1}",
+        "recordings and replicas lack these columns",
+        "ALTER PUBLICATION … SET (publish_generated_columns = stored); "
+        "-- since PostgreSQL 18; virtual columns are never sent",
+        since=12,
+    ),
     *(
         Check(
             name,

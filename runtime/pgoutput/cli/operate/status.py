@@ -15,7 +15,7 @@ from pgoutput._text import counted
 from pgoutput.cli.common.lag import last_commit_time, seconds_behind
 from pgoutput.cli.common.printing import print_json, printable, refused_values
 from pgoutput.errors import ReplicationError
-from pgoutput.recording import Metadata, Recording, locate
+from pgoutput.recording import Metadata, Recording, Source, locate
 from pgoutput.wire import format_lsn, parse_lsn
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 LONG_SECONDS: float = 60.0
 """Age in seconds from which an open transaction is printed, if the slot retains WAL for it."""
+
+
+_PUBLICATIONS = """\
+SELECT quote_ident(name), oid FROM unnest({names}::text[]) name LEFT JOIN pg_publication ON pubname = name
+WHERE (oid IS NULL OR {oids} <> '{{}}' AND oid::text <> ALL ({oids}::text[]))
+    AND current_database() = {database}
+    AND (SELECT system_identifier::text FROM pg_control_system()) = {system_identifier}"""
+"""Query for the publications that are not those of a recording: name, and OID or NULL."""
 
 
 class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,16 +122,18 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     slot: SlotStatus | None = None
     unknown = "without --dsn, the server is not asked" if dsn is None else ""
     refused: ReplicationError | None = None
+    lost = ""
     if dsn is not None:
         try:
             slot = _slot(dsn, last.source.slot)
+            lost = _lost(slot, place) or _lost_publication(dsn, last.source)
         except ReplicationError as error:
             unknown, refused = str(error), error
     status = Status(
         recording=_recording(recording, last),
         slot=slot,
         slot_unknown=unknown,
-        lost="" if unknown else _lost(slot, place),
+        lost=lost,
         replicas=tuple(_replica(recording, last, target) for target in targets),
     )
     if json:
@@ -183,6 +193,26 @@ def _lost(slot: SlotStatus | None, place: str) -> str:
             f"another client has read from the slot: the slot is acknowledged up to {acknowledged}, but the "
             f"recording ends at {format_lsn(stored)}"
         )
+    return ""
+
+
+def _lost_publication(dsn: str, source: Source) -> str:
+    """Return why a recording lacks changes of a publication; empty if it lacks none, or on another server."""
+    from psycopg import sql
+
+    from pgoutput.recorder import Connection
+
+    query = sql.SQL(_PUBLICATIONS).format(
+        names=[*source.publications],
+        oids=[*map(str, source.publication_oids)],
+        database=source.database,
+        system_identifier=source.system_identifier,
+    )
+    with Connection(dsn) as connection:
+        for name, oid in connection.query(query):
+            if oid is None:
+                return f"the publication {name} does not exist (if it was renamed, rename it back)"
+            return f"the publication {name} was dropped and created anew"
     return ""
 
 

@@ -101,6 +101,9 @@ def _show(console: Console, verdict: TableVerdict) -> None:
     if verdict.pending:
         changes = counted(verdict.pending, "recorded change")
         place += f", with {changes} that the table has not applied yet"
+    if verdict.not_compared:
+        place += f", without the generated columns {', '.join(map(printable, verdict.not_compared))}, "
+        place += "which are not published"
     if verdict.error:
         console.print(f"{name}: not compared {place}: {printable(verdict.error)}")
     elif verdict.is_equal:

@@ -23,6 +23,7 @@ from pgoutput.recorder.catalogs.changes import (
     compare_catalogs as compare_catalogs,
 )
 from pgoutput.recorder.catalogs.column_changes import (
+    following_columns as following_columns,
     with_undescribed as with_undescribed,
     without_undescribed as without_undescribed,
 )
@@ -43,6 +44,9 @@ from pgoutput.recorder.catalogs.pending_tables import (
     PendingTable as PendingTable,
     contradicted as contradicted,
     description_of as description_of,
+)
+from pgoutput.recorder.catalogs.publication_changes import (
+    with_missing_publications as with_missing_publications,
 )
 from pgoutput.recorder.catalogs.publications import (
     MISSING_PRIVILEGES as MISSING_PRIVILEGES,

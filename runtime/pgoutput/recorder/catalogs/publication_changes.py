@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
+
+import msgspec
 
 from pgoutput.recorder.catalogs.catalog import NO_MEMBERSHIP, ROW_OPERATIONS, Catalog, CatalogTable
 from pgoutput.wire import format_lsn
@@ -44,6 +47,17 @@ def altered_publications(before: Catalog, after: Catalog) -> dict[str, list[str]
     for name, text in _altered_settings(before, after).items():
         texts.setdefault(name, []).append(text)
     return dict(sorted(texts.items()))
+
+
+def with_missing_publications(before: Catalog, after: Catalog, names: Collection[str]) -> Catalog:
+    """Return `after` with the publications among `names` that it lacks, as in `before`.
+
+    A publication may be missing because it was renamed or dropped. Its OID and row version are needed when a
+    publication with its name exists again.
+    """
+    found = {one.name for one in after.publications}
+    missing = [one for one in before.publications if one.name in names and one.name not in found]
+    return msgspec.structs.replace(after, publications=(*after.publications, *missing))
 
 
 def republished_tables(before: Catalog, after: Catalog) -> dict[int, str]:

@@ -71,6 +71,16 @@ class PublishedTable(msgspec.Struct):
         flags = [column.flags & ColumnFlag.KEY for column in self.relation.columns]
         return any(flags) and self.relation.replica_identity != ReplicaIdentity.FULL
 
+    @property
+    def unpublished_generated(self) -> tuple[str, ...]:
+        """Names of the generated columns that are not published; the stream and replicas lack them."""
+        published = {column.name for column in self.relation.columns}
+        return tuple(
+            name
+            for _, is_generated, name, *_ in self.columns
+            if is_generated == "t" and name not in published
+        )
+
     def copy_statement(self, place: str, conditions: Sequence[str] = ()) -> str:
         """Return the COPY statement that reads the published columns and rows.
 
@@ -93,17 +103,31 @@ class PublishedTable(msgspec.Struct):
         return f"SELECT {self.values} FROM {place}{f' WHERE {where}' if where else ''}"
 
 
+_WITHOUT_PARTITIONS: Final[LiteralString] = (
+    "WITH RECURSIVE p AS ({published}), below AS ("
+    "SELECT inhrelid FROM p JOIN pg_inherits ON inhparent = relid"
+    " JOIN pg_class c ON c.oid = relid AND relkind = 'p'"
+    " UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON inhparent = b.inhrelid)"
+    " SELECT relid, attrs, qual FROM p WHERE relid NOT IN (SELECT inhrelid FROM below)"
+)
+"""Query that leaves out of a query in `_PUBLISHED` the partitions below other tables in its result.
+
+Their changes are sent as changes of the topmost table that any publication publishes (get_rel_sync_entry).
+"""
+
 _PUBLISHED: Final[dict[int, LiteralString]] = {
     10: "SELECT relid, NULL AS attrs, NULL::pg_node_tree AS qual"
     " FROM pg_publication, pg_get_publication_tables(pubname) AS relid WHERE pubname = ANY (ARRAY[{names}])",
-    15: "SELECT relid, attrs, qual"
-    " FROM pg_publication, pg_get_publication_tables(pubname) WHERE pubname = ANY (ARRAY[{names}])",
+    15: "SELECT relid, CASE WHEN cardinality(attrs::int2[]) < relnatts THEN attrs END AS attrs, qual"
+    " FROM pg_publication, pg_get_publication_tables(pubname) JOIN pg_class c ON c.oid = relid"
+    " WHERE pubname = ANY (ARRAY[{names}])",
     16: "SELECT relid, attrs, qual FROM pg_get_publication_tables(VARIADIC ARRAY[{names}])",
 }
 """Queries for published relations, by the first major server version that supports the query.
 
 The result has a row for each publication of a table. The column list (attrs) is NULL if all columns are
-published and the server does not list them.
+published and the server does not list them. PostgreSQL 15 takes a list with as many columns as the table ever
+had for no list (pgoutput_column_list_init). Since PostgreSQL 16, the server itself leaves out partitions.
 """
 
 _TABLES: Final = """\
@@ -234,7 +258,10 @@ def check_privileges(connection: Connection, oids: Iterable[int]) -> None:
 def published_relations(connection: Connection, publications: Sequence[str]) -> sql.Composed:
     """Return a query for OID (relid), column list (attrs) and row filter (qual) of published tables."""
     names = sql.SQL(", ").join(map(sql.Literal, publications))
-    return sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
+    published = sql.SQL(_of_version(connection, _PUBLISHED)).format(names=names)
+    if connection.server_version >= 160_000:
+        return published
+    return sql.SQL(_WITHOUT_PARTITIONS).format(published=published)
 
 
 def _table(

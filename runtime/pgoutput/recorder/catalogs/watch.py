@@ -16,6 +16,7 @@ from pgoutput.recorder.catalogs.changes import (
     compare_catalogs,
 )
 from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
+from pgoutput.recorder.catalogs.publication_changes import with_missing_publications
 from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog, wal_end
 from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
 
@@ -26,6 +27,12 @@ _PAUSE_FACTOR: Final = 100
 """Ratio of the pause after a reading of the catalogs to the duration of the reading.
 
 The pause limits the load on servers with many tables.
+"""
+
+_MAX_PAUSE: Final = 5.0
+"""Largest pause in seconds, unless this is less than ten times the duration of the reading.
+
+A table that leaves a published schema and returns is noticed only by a reading of the catalogs.
 """
 
 _ANSWER_SECONDS: Final = 5.0
@@ -187,6 +194,7 @@ class CatalogWatch:
                 "the event trigger was installed: the recorder has to connect again to receive its messages"
             )
         changes = compare_catalogs(self._before, catalog, connection)
+        catalog = with_missing_publications(self._before, catalog, self._publications)
         catalog = with_undescribed(self._before, catalog)
         existing = frozenset(existing_relations(connection, asked))
         with self._condition:
@@ -198,7 +206,8 @@ class CatalogWatch:
             self._described.clear()
             self._answered = requested
             self._condition.notify_all()
-        left = max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - began))
+        duration = time.monotonic() - began
+        left = max(_MIN_PAUSE, min(_PAUSE_FACTOR * duration, max(_MAX_PAUSE, 10 * duration)))
         end = time.monotonic() + left
         while not self._pause(min(left, _MIN_PAUSE)) and (left := end - time.monotonic()) > 0:
             self.end_lsn, self.slot = wal_end(connection), find_slot(connection, self._slot)

@@ -13,6 +13,7 @@ from pgoutput.recorder.client.connection import (
 from pgoutput.recorder.client.copy_data import CopiedRows as CopiedRows
 from pgoutput.recorder.client.errors import (
     CredentialsRefused as CredentialsRefused,
+    LateRefusal as LateRefusal,
     LockNotAvailable as LockNotAvailable,
     PermissionDenied as PermissionDenied,
     UndefinedObject as UndefinedObject,

@@ -36,13 +36,15 @@ _SETTINGS: Final = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "row_security": "off",
+    "quote_all_identifiers": "off",
     "client_min_messages": "notice",
 }
 """Server settings of every connection, by name.
 
-client_encoding to timezone fix the text format of values, in the stream and in the snapshot alike
-(libpqrcv_connect sets the first four of these settings). As in pg_dump, the timeouts disable time limits, and
-row_security makes a query fail that would hide rows. client_min_messages makes the server send all notices.
+client_encoding to timezone and quote_all_identifiers fix the text format of values, in the stream and in the
+snapshot alike (libpqrcv_connect sets the first four of these settings). As in pg_dump, the timeouts disable
+time limits, and row_security makes a query fail that would hide rows. client_min_messages makes the server
+send all notices.
 """
 
 _TIMEOUTS_SINCE: Final = {14: "idle_session_timeout", 17: "transaction_timeout"}
@@ -93,8 +95,8 @@ class Connection:
         more: Whether libpq may have buffered messages; then call `receive` without waiting for the socket.
         ended: Whether the server has ended the stream.
         may_skip_publications: Whether to go on without an error if the stream lacks changes from the time
-            when a publication did not exist. The caller sets True if it knows all tables that lack
-            changes.
+            when a publication did not exist. True while the server sends what precedes a reading of the
+            catalogs that shows which tables lack changes.
 
     Args:
         dsn: Connection string of libpq: keywords and values, or a URI.

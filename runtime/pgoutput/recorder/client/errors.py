@@ -40,7 +40,7 @@ _PERMANENT: Final = re.compile(
     'role ".*" (does not exist|is not permitted to log in)|database ".*" does not exist'
     "|no pg_hba.conf entry|pg_hba.conf rejects|permission denied|must be superuser or replication role"
     "|server does not support SSL|invalid .*value|invalid connection option"
-    "|definition of service|service file"
+    "|definition of service|service file|unsupported startup parameter: replication"
 )
 """Pattern for errors of connection attempts that are not retryable.
 
@@ -51,7 +51,13 @@ therefore retried.
 _RUN: Final = "a superuser has to run: "
 _CREATE_ROLE: Final = "CREATE ROLE {role} LOGIN REPLICATION PASSWORD '…'"
 
+_NO_POOLER: Final = (
+    "a pooler refuses replication connections: connect to the server itself (with Neon, "
+    "the host without -pooler), or let PgBouncer 1.23 or later pass them on"
+)
+
 _REMEDIES: Final = {
+    "unsupported startup parameter: replication": _NO_POOLER,
     "is not permitted to log in": f"{_RUN}ALTER ROLE {{role}} LOGIN",
     "must be superuser or replication role": f"{_RUN}ALTER ROLE {{role}} REPLICATION",
     "permission denied to start WAL sender": f"{_RUN}ALTER ROLE {{role}} REPLICATION",
@@ -64,6 +70,13 @@ _REMEDIES: Final = {
     f"{_RUN}ALTER SYSTEM SET max_wal_senders = …; then restart the server",
 }
 """What lets a role connect, by the part of the English error text that shows the cause."""
+
+_QUERY_REMEDIES: Final = {
+    ("42601", "IDENTIFY_SYSTEM"): _NO_POOLER,
+    ("22P05", ""): "UTF-8 lacks a character of a row: replace it on the server; if this was not a copy, the "
+    "stream sends the old value again: record anew in another folder and from a new slot",
+}
+"""What lets a query or the stream go on, by SQLSTATE and a part of the error text."""
 
 _MISSING_ENTRY: Final = re.compile(
     r'no pg_hba\.conf entry for host "(.+?)", user "(.+?)", database "(.+?)"(?:, (SSL (?:encryption|on)))?'
@@ -132,8 +145,16 @@ class PermissionDenied(ReplicationError):
     """The role lacks a privilege."""
 
 
-class CredentialsRefused(ReplicationError):
+class LateRefusal(ReplicationError):
+    """A refusal that is retryable if the server has streamed before."""
+
+
+class CredentialsRefused(LateRefusal):
     """The password or certificate was refused or is missing; retryable if the server has streamed before."""
+
+
+class PublicationMissing(LateRefusal):
+    """A publication does not exist; retryable if the server has streamed before: it may have been renamed."""
 
 
 _CLASSES: Final = {
@@ -220,6 +241,9 @@ def error_of(fields: ErrorFields) -> ReplicationError:
             f"the server does not allow the output plugin pgoutput: add pgoutput to its setting "
             f"{_ALLOWED_PLUGINS} (ALTER SYSTEM SET {_ALLOWED_PLUGINS} = …), then run SELECT pg_reload_conf()"
         )
+    for (sqlstate, part), remedy in _QUERY_REMEDIES.items():
+        if fields.sqlstate == sqlstate and part in fields.text:
+            text += f"{REMEDY}{remedy}"
     if fields.sqlstate.startswith(_RETRYABLE) or not fields.sqlstate:  # errors of libpq have no SQLSTATE
         return ConnectionLost(text)
     return _CLASSES.get(fields.sqlstate, ReplicationError)(text)

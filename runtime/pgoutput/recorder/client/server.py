@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
+from pgoutput._text import listed
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.client.connection import Connection
+from pgoutput.recorder.client.errors import PublicationMissing
 from pgoutput.wire import parse_lsn, shown_text
 
 
@@ -97,15 +99,16 @@ def check_publications(connection: Connection, server: Server, publications: Seq
     """Check that publications exist.
 
     Raises:
-        ReplicationError: A publication does not exist.
+        PublicationMissing: A publication does not exist.
     """
-    names = sql.SQL(", ").join(map(sql.Literal, publications))
-    query = sql.SQL("SELECT pubname FROM pg_publication WHERE pubname IN ({})").format(names)
-    existing = {row[0] for row in connection.query(query)}
+    existing = [name for (name,) in connection.query("SELECT pubname FROM pg_publication ORDER BY 1")]
     for name in publications:
         if name not in existing:
             quoted = sql.Identifier(name).as_string()
-            raise ReplicationError(
-                f"there is no publication {quoted} in the database {server.database}: run "
-                f"CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
+            alike = [sql.Identifier(one).as_string() for one in existing if one.lower() == name.lower()]
+            raise PublicationMissing(
+                f"there is no publication {quoted} in the database {server.database}"
+                + (f", but {listed(alike)}, which differs in case" if alike else "")
+                + f": run CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
+                + (", or correct the name" if alike else "")
             )

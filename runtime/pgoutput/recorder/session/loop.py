@@ -10,7 +10,7 @@ from pathlib import Path
 from pgoutput._text import qualified_name
 from pgoutput.errors import ChangesLost
 from pgoutput.recorder.catalogs import FRESH_ROOTS_SINCE, CatalogWatch, PendingTable
-from pgoutput.recorder.client import Connection, UndefinedObject, start_command
+from pgoutput.recorder.client import Connection, PublicationSkipped, UndefinedObject, start_command
 from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
 from pgoutput.recorder.options import Settings
 from pgoutput.recorder.session.remarks import SessionRemarks, without_copied
@@ -65,7 +65,7 @@ class SessionLoop:
         """Record until an LSN is stored and acknowledged, or until the session is stopped.
 
         Returns False if another session must begin at once, because the walsender still uses earlier settings
-        of publications, or earlier roots of partitions; otherwise True.
+        of publications, or earlier roots of partitions, or has skipped a publication; otherwise True.
 
         Args:
             until: LSN at which to end; None for no end.
@@ -99,6 +99,8 @@ class SessionLoop:
                     self._request_copies(requests)
                     self._store_copies(session)
                 is_undecided = remarks.settle_truncates(session) or bool(remarks.unannounced_gone)
+                # What the server sends next is later than the catalogs that were read before the session.
+                self._connection.may_skip_publications &= not session.has_received(self._start.catalog.lsn)
                 return is_undecided or self._snapshots.is_copying or bool(self._stale_lsn())
 
             def is_stale() -> bool:
@@ -107,6 +109,10 @@ class SessionLoop:
 
             try:
                 session.run(until, lambda: stop() or is_stale(), tick)
+            except PublicationSkipped:
+                if session.received_lsn < self._folder.state.publications_lsn:
+                    raise
+                return False  # the next session finds in the catalogs which tables lack changes
             except UndefinedObject as error:  # the publication did not exist yet at the LSN of the slot
                 raise ChangesLost(
                     f"at the LSN of the slot {self._settings.slot}, {error}: record without that "

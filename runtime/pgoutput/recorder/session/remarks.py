@@ -22,6 +22,7 @@ from pgoutput.recorder.catalogs import (
     Statement,
     contradicted,
     description_of,
+    following_columns,
     incomplete_table,
     parse_statement,
     without_undescribed,
@@ -82,6 +83,8 @@ class SessionRemarks:
         """OIDs of tables that are published now, or were published before."""
         self._altered: dict[int, int] = {}
         """Maps a table's OID to the LSN of the last reading of the catalogs that showed altered columns."""
+        self._following_columns: dict[int, tuple[str, ...]] = {}
+        """`Metadata.following_columns`: kept, because a transaction may commit in a later segment."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -130,13 +133,16 @@ class SessionRemarks:
         self.save_updates(statements)
         self._note_left(statements)
         self._note_decided(contradicted(self._folder.state.pending, versions))
+        if existing is not None:
+            self._note_following_columns()
         self._note_described(relations)
         self._note_gone(relations, new if existing is None else existing)
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
         gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
         self._announced.update(changes, gone)
-        return Remarks(without_copied(state.incomplete, self.storing), changes, gone)
+        incomplete = without_copied(state.incomplete, self.storing)
+        return Remarks(incomplete, changes, gone, self._following_columns.copy())
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
@@ -216,6 +222,12 @@ class SessionRemarks:
         if found:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
+
+    def _note_following_columns(self) -> None:
+        """Note the columns whose values follow from earlier ones, for tables with undescribed alterations."""
+        for oid, table in self._folder.catalog.tables.items():
+            if table.undescribed is not None:
+                self._following_columns[oid] = following_columns(table.undescribed, table.columns)
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
         """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.

@@ -31,6 +31,7 @@ from pgoutput.recorder.client import (
     Server,
     SlotWait,
     Timeline,
+    UndefinedObject,
     check_fork,
     check_publications,
     check_slot,
@@ -145,7 +146,7 @@ class SessionStarter:
             in_recovery = recovery == "t"
             timelines = read_timelines(connection)
             state = self._check_history(state, timelines, server_start)
-            catalog = read_catalog(self._catalog_connection, settings.publications)
+            catalog = self._read_catalog()
             if catalog.ddl_events:
                 options["messages"] = "on"
             source = Source(
@@ -166,15 +167,12 @@ class SessionStarter:
             place = current_place(folder.location)
             folder.update(timelines=timelines, server_start=server_start, place=place)
             catalog, changes = self._save_catalog_changes(catalog)
-            last = folder.last_segment()
-            is_recorded = last is not None and last.source.publication_oids == source.publication_oids
-            incomplete = {one.oid for one in folder.state.incomplete}
-            connection.may_skip_publications = is_recorded and catalog.tables.keys() <= incomplete
             if refused := settings.refused(folder.state.incomplete, catalog.tables):
                 raise folder.incomplete_error(refused)
             start = folder.next_start(confirmed_lsn)
             resend_lsn, recorded = self._resent_commits(confirmed_lsn, source)
             resent = ResentCommitCheck(recorded)
+            connection.may_skip_publications = start.lsn >= folder.state.publications_lsn
             return PreparedSession(
                 server=server,
                 source=source,
@@ -265,7 +263,11 @@ class SessionStarter:
         """
         self._folder.save_catalog(catalog)
         incomplete = tables_with_earlier_rows(catalog, self._catalog_connection)
-        self._folder.save(msgspec.structs.replace(state, acknowledged_lsn=lsn, incomplete=incomplete))
+        self._folder.save(
+            msgspec.structs.replace(
+                state, acknowledged_lsn=lsn, incomplete=incomplete, publications_lsn=catalog.lsn
+            )
+        )
 
     def _create_without_snapshot(self, state: State) -> tuple[int, Catalog]:
         if not self._settings.create_slot:
@@ -348,7 +350,13 @@ class SessionStarter:
             return create_slot(connection, self._server, self._settings, self._stop)
 
     def _read_catalog(self) -> Catalog:
-        return read_catalog(self._catalog_connection, self._settings.publications)
+        names = self._settings.publications
+        with suppress(UndefinedObject):
+            catalog = read_catalog(self._catalog_connection, names)
+            if {one.name for one in catalog.publications} == {*names}:
+                return catalog
+        check_publications(self._connection, self._server, names)
+        raise ConnectionLost("a publication was renamed or created while the catalogs were read")
 
     def _undo(self, state: State) -> None:
         """Drop the new slot and reset the folder; if the connection is lost, the next start does both."""
@@ -372,7 +380,7 @@ class SessionStarter:
 
     def _save_catalog_changes(self, catalog: Catalog) -> tuple[Catalog, CatalogChanges]:
         """Compare `catalog` with the catalogs saved last; save and return `catalog` and the differences."""
-        folder = self._folder
+        folder, settings = self._folder, self._settings
         before = folder.saved_catalog
         if before is None:
             raise RecordingError(
@@ -381,6 +389,8 @@ class SessionStarter:
             )
         check_publication_oids(before, catalog)
         changes = compare_catalogs(before, catalog, self._catalog_connection)
+        if not {*settings.publications} <= {one.name for one in before.publications}:
+            folder.update(publications_lsn=catalog.lsn)
         folder.save_changes(catalog := with_undescribed(before, catalog), changes)
         return catalog, changes
 

@@ -97,6 +97,11 @@ class State(msgspec.Struct, kw_only=True):
     """Changes of publications that are not yet in the metadata of a segment."""
     gone: tuple[GoneTable, ...] = ()
     """Dropped or unpublished tables that are not yet in the metadata of a segment."""
+    publications_lsn: int = 0
+    """LSN of the first reading of the catalogs with all recorded publications.
+
+    Whether a publication existed before is not known.
+    """
     altered_xid: int = 0
     """First xid that was not assigned when a publication was last found altered; 0 if none was altered.
 
