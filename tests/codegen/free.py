@@ -156,7 +156,7 @@ def _free_tags(tags: str) -> dict[str, str]:
 def _free_values() -> dict[str, tuple[str, str]]:
     """Return the invented values of enums and flags, and free ones in their place, by name."""
     wanted = {"ReplicaIdentity": {"ANY": "a", "HASH": "Z", "OTHER": "y"}, "TruncateOption": {"ONLY": "4"}}
-    wanted |= {"ColumnFlag": {"HIDDEN": "128"}}
+    wanted |= {"ColumnFlag": {"HIDDEN": "128", "SPARE": "2"}}
     chosen = {}
     for type_, values in wanted.items():
         of_enum = _SPEC.enums[type_].values.values() if type_ in _SPEC.enums else ()

@@ -16,7 +16,7 @@ from codegen import evolution
 from codegen.load import load
 from codegen.resolve import resolve
 from tests.codegen.derived import add_version, without_oldest
-from tests.codegen.free import free
+from tests.codegen.free import VALUES, free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED
 
@@ -125,9 +125,9 @@ VIOLATIONS = [
     Violation("released-field-changed", "  TupleData:", "        tag: b\n", "        tag: B\n", "Insert.new was", at="  TupleData:", times=-1),
     Violation("released-field-changed", "  TupleData:", "length: uint32", "length: uint16", "Insert.new was", at="  TupleData:"),
     Violation("released-field-changed", "  ReplicaIdentity:", "value: f", "value: F", "Relation.replica_identity was", at="  ReplicaIdentity:"),
-    Violation("released-field-changed", "  ColumnFlag:", "value: 1", "value: 2", "Relation.columns[].flags was", at="  ColumnFlag:"),
+    Violation("released-field-changed", "  ColumnFlag:", "value: 1", f"value: {VALUES['SPARE']}", "Relation.columns[].flags was", at="  ColumnFlag:"),
     Violation("released-field-changed", "  ReplicaIdentity:", "      INDEX:", "      HASH: {value: Z, doc: X.}\n      INDEX:", "Relation.replica_identity was Int8 {{d DEFAULT, n NOTHING, f FULL, i INDEX}}, is Int8 {{d DEFAULT, n NOTHING, f FULL, Z HASH, i INDEX}}: write `versions: {new}+`", at="      HASH:"),
-    Violation("released-field-changed", "  ColumnFlag:", "      KEY:", "      HIDDEN: {value: 2, doc: X.}\n      KEY:", "Relation.columns[].flags was Int8 {{1 KEY}}, is Int8 {{2 HIDDEN, 1 KEY}}: write `versions: {new}+`", at="      HIDDEN:"),
+    Violation("released-field-changed", "  ColumnFlag:", "      KEY:", "      HIDDEN: {value: SPARE, doc: X.}\n      KEY:".replace("SPARE", VALUES["SPARE"]), "Relation.columns[].flags was Int8 {{1 KEY}}, is Int8 {{SPARE HIDDEN, 1 KEY}}: write `versions: {new}+`".replace("SPARE", VALUES["SPARE"]), at="      HIDDEN:"),
     Violation("released-field-changed", "  xid:", "wire: uint32", "wire: uint64", "Begin.xid was"),
     Violation("released-field-changed", "  xid:", "wire: uint32, c", "wire: uint64, c", "Begin.xid was", at="  xid:"),
     Violation("released-field-changed", "  Relation:", "type: uint16", "type: uint32", "Relation.columns.count was Int16"),
