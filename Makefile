@@ -90,7 +90,7 @@ quick: $(READY) ## Check lint, types and generated code, and run the tests that 
 test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug
 	@$(PYTEST) --cache-clear || { [ $$? = 1 ] && .venv/bin/python -m tests.again; }
 
-specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and one without version 1
+specs: $(READY) ## Run tests with two specs that have versions of other people, and one without version 1
 	@.venv/bin/python -m tests.specs $(SPEC_TESTS)
 
 nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: twenty times the examples of `make test`, and what is too long for it

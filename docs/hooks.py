@@ -49,7 +49,8 @@ def public_modules() -> list[str]:
     package that exports nothing but modules, such as `pgoutput.schemas`, adds these modules.
     """
     names = ["pgoutput"]
-    for name in re.findall(r"^`(pgoutput\.[\w.]+)`", pgoutput.__doc__ or "", re.MULTILINE):
+    table = (pgoutput.__doc__ or "").split("\n===")[2]
+    for name in re.findall(r"`(pgoutput\.[\w.]+)`", table):
         names += [f"pgoutput.v{version}" for version in CODECS] if name == "pgoutput.vN" else [name]
     for name in list(names):
         module = importlib.import_module(name)

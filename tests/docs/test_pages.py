@@ -339,7 +339,7 @@ def test_the_scenarios_of_the_testing_page(capsys: pytest.CaptureFixture[str]) -
         *("Begin", "Insert", "Commit"),
         *("Begin", "Origin", "Update", "Commit"),
     ]
-    assert [row["id"] for row in names["expected"][-1].tables["public.orders"]] == ["3", "2"]
+    assert [row["id"] for row in names["expected"]["public.orders"]] == ["3", "2"]
 
 
 def test_the_strategies_of_the_testing_page() -> None:
