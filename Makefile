@@ -52,7 +52,7 @@ SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen
     standin/test_protocol.py synth/test_scenario.py javascript/test_encode.py)
 
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
-MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py verification \
+MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py silent verification \
     replica/test_alterations.py replica/test_publications.py \
     standin/test_options.py standin/test_subscriptions.py) \
     $(filter-out %/test_failover.py,$(wildcard tests/recorder/test_*.py))

@@ -422,24 +422,6 @@ def test_partitions_that_get_the_replica_identity_of_their_root_have_lost_change
     lab.assert_equal()
 
 
-ALTERED_WHILE_NEW = (
-    "ALTER TABLE t ADD c int DEFAULT 5",
-    "ALTER TABLE t RENAME a TO c",
-    "ALTER TABLE t ALTER a TYPE text USING upper(a)",
-    "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
-)
-
-
-@pytest.mark.parametrize("statement", [*ALTERED_WHILE_NEW, ""])
-def test_a_new_table_that_was_altered_before_it_is_seen_is_incomplete(lab: Lab, statement: str) -> None:
-    lab.run("CREATE TYPE mood AS ENUM ('sad')", "CREATE TABLE other (m mood)")
-    lab.run("CREATE PUBLICATION p FOR ALL TABLES")
-    lab.record()
-    lab.run("CREATE TABLE t (id int PRIMARY KEY, m mood, a text)", "INSERT INTO t VALUES (1, 'sad', 'a')")
-    lab.run(*filter(None, [statement]))
-    assert ("public.t" in incomplete(lab.record())) == bool(statement)
-
-
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_a_new_table_that_was_emptied_before_it_is_seen(lab: Lab, is_sent: bool) -> None:
     lab.require(11, "TRUNCATE in publications")

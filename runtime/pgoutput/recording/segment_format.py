@@ -262,8 +262,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[GoneTable, ...] = ()
     """Tables that the recorder found dropped or unpublished since it stored the preceding segment. This and
     earlier segments have all changes of these tables."""
-    null_columns: dict[int, tuple[str, ...]] = {}
-    """Names of columns that were added without a value for existing rows, by OID of the table."""
+    following_columns: dict[int, tuple[str, ...]] = {}
+    """Names of altered columns whose existing values follow from earlier ones, by OID of the table."""
 
     @property
     def next_position(self) -> int:

@@ -81,8 +81,8 @@ class Remarks(msgspec.Struct, frozen=True):
     """Changes of publications that the recorder noticed since the preceding segment."""
     gone: tuple[GoneTable, ...] = ()
     """Tables that the recorder found dropped or unpublished since the preceding segment."""
-    null_columns: dict[int, tuple[str, ...]] = {}
-    """Names of columns that were added without a value for existing rows, by OID of the table."""
+    following_columns: dict[int, tuple[str, ...]] = {}
+    """Names of altered columns whose existing values follow from earlier ones, by OID of the table."""
 
 
 class SegmentWriter:
@@ -249,7 +249,7 @@ class SegmentWriter:
             incomplete=remarks.incomplete,
             publication_changes=remarks.publication_changes,
             gone=remarks.gone,
-            null_columns=remarks.null_columns,
+            following_columns=remarks.following_columns,
         )
         self._number += 1
         self._run(lambda: self._end(lambda: self._finish(file, metadata)))

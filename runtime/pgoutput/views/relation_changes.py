@@ -64,8 +64,8 @@ class ChangedRelation(msgspec.Struct, frozen=True):
     columns after it. None for changes of rows."""
     incomplete: str | None = None
     """Why the recording lacks rows or changes of the relation; None if it lacks none."""
-    null_columns: tuple[str, ...] = ()
-    """Names of columns that were added without a value for existing rows."""
+    following_columns: tuple[str, ...] = ()
+    """Names of altered columns whose values in existing rows follow from earlier values."""
 
 
 class RelationChanges(NamedTuple):

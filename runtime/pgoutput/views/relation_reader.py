@@ -95,7 +95,7 @@ def _relation(schema: RelationSchema, incomplete: Mapping[int, str], metadata: M
         tuple(Column(name, one.type_oid, one.type_modifier) for name, one in columns),
         tuple(schema.names[key] for key in schema.keys),
         incomplete=incomplete.get(schema.relation.oid),
-        null_columns=metadata.null_columns.get(schema.relation.oid, ()),
+        following_columns=metadata.following_columns.get(schema.relation.oid, ()),
     )
 
 

@@ -115,12 +115,12 @@ def changed_properties(
     reasons = {one.reason for one in known}
     new = [one for one in incomplete_reasons(chunk) if one.reason not in reasons]
     is_known = bool(layout.columns) or not layout.values
+    following = chunk.relation.following_columns
     if chunk.is_alteration:
         alteration = TableAlteration(layout, chunk)
-        altered = altered_columns(alteration.compared(layout), alteration.columns)
+        altered = altered_columns(alteration.compared(layout), alteration.columns, following)
     else:
-        null = chunk.relation.null_columns
-        altered = altered_columns(layout.columns if is_known else None, chunk.columns, null)
+        altered = altered_columns(layout.columns if is_known else None, chunk.columns, following)
     if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
@@ -150,7 +150,7 @@ def _has_rows(files: DataFiles, layout: TableLayout) -> bool:
 
 
 def altered_columns(
-    old: Sequence[Column] | None, new: Sequence[Column], null_columns: Collection[str] = ()
+    old: Sequence[Column] | None, new: Sequence[Column], following_columns: Collection[str] = ()
 ) -> list[str]:
     """Return the schema changes that may have given existing rows values that the server never sent.
 
@@ -160,7 +160,7 @@ def altered_columns(
     Args:
         old: Previous columns of the relation; None if they are not known.
         new: Current columns of the relation.
-        null_columns: Names of columns that are NULL in rows from before they were added.
+        following_columns: Names of columns whose values in existing rows follow from earlier values.
 
     Returns:
         One English sentence for each altered column.
@@ -174,8 +174,9 @@ def altered_columns(
     is_again = False
     for column in new:
         index = old_index.get(old_names.get(column.name, column.name))
+        is_following = column.name in following_columns
         if index is None:
-            if column.name not in null_columns:
+            if not is_following:
                 text = f"column {column.name} was added, and may have a default value in existing rows"
                 reasons.append(text)
             continue
@@ -183,7 +184,7 @@ def altered_columns(
         highest = index
         if is_again:
             reasons.append(f"column {column.name} was dropped and added again")
-        elif _type(old[index]) != _type(column):
+        elif _type(old[index]) != _type(column) and not is_following:
             reasons.append(f"column {column.name} changed its type, and USING may have changed its values")
     return reasons
 

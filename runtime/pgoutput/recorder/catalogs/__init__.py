@@ -23,6 +23,7 @@ from pgoutput.recorder.catalogs.changes import (
     compare_catalogs as compare_catalogs,
 )
 from pgoutput.recorder.catalogs.column_changes import (
+    following_columns as following_columns,
     with_undescribed as with_undescribed,
     without_undescribed as without_undescribed,
 )

@@ -20,9 +20,10 @@ from pgoutput.recorder.catalogs.column_changes import (
     may_be_set_back,
 )
 from pgoutput.recorder.catalogs.pending_tables import harmless_descriptions
-from pgoutput.recorder.catalogs.queries import has_row_from_before, is_empty
+from pgoutput.recorder.catalogs.queries import has_row_from_before, has_row_of, is_empty, is_unaltered
 from pgoutput.recorder.catalogs.storage_changes import (
     MOVED,
+    REPACKED,
     REWRITTEN,
     SET_LOGGED,
     TRUNCATED,
@@ -88,13 +89,10 @@ class Alterations:
         )
         if is_covered and not (is_new or is_truncated):
             return False  # rows that were sent may have been removed without a message in the stream
-        columns = table.columns.values()
-        is_unaltered = len({one.row_version for one in columns}) < 2 and not any(
-            one.type_oid in self._altered_types for one in columns
-        )
-        return (is_covered and is_new and is_unaltered and table.is_original) or is_empty(
-            self._connection, table.oid
-        )
+        has_altered_types = any(one.type_oid in self._altered_types for one in table.columns.values())
+        if is_covered and is_new and not has_altered_types and is_unaltered(self._connection, table.oid):
+            return True
+        return is_empty(self._connection, table.oid)
 
     def _reason(self, old: CatalogTable, new: CatalogTable) -> str | None:
         """Return a text that names the columns and partitions whose altered values were not sent, or None."""
@@ -108,7 +106,12 @@ class Alterations:
         )
         are_described = bool(self._after.ddl_events) and self._before.ddl_events == self._after.ddl_events
         pending: list[tuple[str, tuple[Description, ...], int | None]] = []
-        xid = truncating_transaction(new, storages) if sends_truncate else None
+        has_rows = partial(has_row_of, self._connection)
+        # An identity of digits only means that a publication names the table itself (see `Membership`). The
+        # server then refuses SET UNLOGGED, so that all changes were sent.
+        is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
+        may_be_sent = sends_truncate and (new.is_root or not is_named)
+        xid = truncating_transaction(new, storages, has_rows) if may_be_sent else None
         if xid is not None:
             pending.append((self._text(storages), (), xid))
             storages = {}
@@ -125,8 +128,9 @@ class Alterations:
             old,
             new,
             self._altered_types,
-            lambda column: self._after.publishes(new, column),
-            was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED)),
+            partial(self._before.publishes, old),
+            partial(self._after.publishes, new),
+            was_rewritten=not storages.keys().isdisjoint((SET_LOGGED, REWRITTEN, TRUNCATED, REPACKED)),
             are_described=are_described,
         )
         is_through_root = any(one.settings.get("pubviaroot") for one in self._after.publications)
@@ -137,21 +141,17 @@ class Alterations:
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
         # Do not report that the table was rewritten if the rewrite is explained: if it hides no changes, and
-        # sets no values besides those of the reported columns. An identity of digits only means that a
-        # publication names the table itself (see `Membership`).
-        is_named = any(identity.isdecimal() for identity, _, _ in new.memberships.values())
-        # If a publication names the table, the server refuses SET UNLOGGED, so all changes were sent. A
-        # rewrite that altered columns do not explain then matters only if there is a new column: existing
-        # rows may have the values of a default that was dropped again.
+        # sets no values besides those of the reported columns. If a publication names the table, a rewrite
+        # that altered columns do not explain matters only if there is a new column: existing rows may have
+        # the values of a default that was dropped again.
         if is_named and not new.is_root:
             is_explained = explain_rewrite(old, new) or not has_new_column(old, new)
         else:
             # Other tables and partitions may have been UNLOGGED for a time, in which their changes were not
             # sent. The rewrite is left out only if altered columns explain it and are reported themselves.
             is_explained = explain_rewrite(old, new) and bool(columns)
-        if is_explained:
-            for reason in (REWRITTEN, SET_LOGGED):
-                storages.pop(reason, None)
+        for reason in (REWRITTEN, SET_LOGGED, REPACKED) if is_explained else (REPACKED,):
+            storages.pop(reason, None)
         if not (storages or columns):
             return None
         return self._text({reason: list(map(_quoted, names)) for reason, names in columns.items()} | storages)

@@ -65,6 +65,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     `missing`: the constant that the server returns for these rows (attmissingval). `default`: a default
     or identity, which rewrites the table if it is volatile. `generated`: an expression. Empty: nothing.
     """
+    output: int = 0
+    """OID of the function that writes values of the type as text (typoutput)."""
 
 
 Description: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -103,6 +105,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     The server writes the replica identity of the published table into messages, but chooses the columns of
     old and key tuples by the replica identity of the partition (logicalrep_write_delete in proto.c).
     """
+    is_repacked: bool = False
+    """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
@@ -182,6 +186,8 @@ class Catalog(msgspec.Struct, frozen=True):
     """
     next_xid: int = 0
     """First xid that was not assigned when the catalogs were read (txid_snapshot_xmax)."""
+    type_changes: dict[int, int] = {}
+    """Youngest xid (32 bits) that may have altered a type in `types`, by OID; without types never altered."""
 
     @property
     def roots(self) -> set[int]:

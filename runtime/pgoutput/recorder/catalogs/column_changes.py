@@ -18,6 +18,13 @@ RENAMED: Final = "renamed"
 SET_BACK: Final = "altered and set back (perhaps renamed)"
 ATTACHED: Final = "altered and set back (perhaps with the table attached as a partition for a time)"
 
+_SAME_TEXT: Final = {1047: 47, 1045: 47, 1565: 1580, 1151: 1313}
+"""Output functions that write equal bytes as text that means the same.
+
+Those of varchar and bpchar write text, and that of bit writes varbit. Those of timestamptz and timestamp need
+a time zone of UTC, without which the server rewrites the table.
+"""
+
 WITHOUT_ROWS: Final = frozenset({ADDED, RENAMED})
 """Reasons that do not make a table incomplete if it has no rows."""
 
@@ -26,6 +33,7 @@ def altered_columns(
     old: CatalogTable,
     new: CatalogTable,
     altered_types: Mapping[int, str],
+    was_published: Callable[[Column], bool],
     is_published: Callable[[Column], bool],
     *,
     was_rewritten: bool,
@@ -38,6 +46,7 @@ def altered_columns(
         new: The table as read later.
         altered_types: Why existing values of altered types have another text now, by OID of the type; the
             function `altered_types` returns it.
+        was_published: Returns whether a column of `old` was published.
         is_published: Returns whether a column of `new` is published.
         was_rewritten: Whether ALTER TABLE may have rewritten the table.
         are_described: Whether an event trigger describes each ALTER TABLE in the stream. If so, replicas
@@ -58,6 +67,8 @@ def altered_columns(
     may_be_attached = _may_have_been_attached(old, new)
 
     def reason(name: str, now: Column) -> str:
+        if now.type_oid in altered_types:
+            return altered_types[now.type_oid]
         if now.number not in names:
             if name in old.columns and not are_described:
                 return "dropped and added again"
@@ -67,12 +78,14 @@ def altered_columns(
         was = old.columns[names[now.number]]
         if last_names.get(now.number, name) != name and not (are_described or follows_renames):
             return RENAMED
-        if now.type_oid in altered_types:
-            return altered_types[now.type_oid]
+        if is_published(now) and not was_published(was):
+            return "not published before"
         if was.row_version == now.row_version:
             return ""
         if was_rewritten and _types(was) != _types(now):
             return "retyped (USING may have changed its values)"
+        if not _has_same_text(was, now):
+            return "retyped (its values have other texts)"
         if was_rewritten:  # SET NOT NULL and others also change pg_attribute, but rewrite no table
             return "rewritten (ALTER COLUMN … USING)"
         return ATTACHED if may_be_attached else ""
@@ -158,6 +171,20 @@ def without_undescribed(catalog: Catalog, described: Collection[int]) -> Catalog
     return msgspec.structs.replace(catalog, tables=tables)
 
 
+def following_columns(old: Mapping[str, Column], new: Mapping[str, Column]) -> tuple[str, ...]:
+    """Return the altered columns of `new` whose existing values follow from `old`, without a rewrite.
+
+    These are columns that were added without a default, and columns whose new type writes the same texts.
+    """
+    numbers = {column.number: column for column in old.values()}
+    return tuple(
+        name
+        for name, now in new.items()
+        for was in [numbers.get(now.number)]
+        if (not now.origin if was is None else _types(was) != _types(now) and _has_same_text(was, now))
+    )
+
+
 def explain_rewrite(old: CatalogTable, new: CatalogTable) -> bool:
     """Return whether alterations of columns explain why ALTER TABLE has rewritten a table.
 
@@ -183,16 +210,27 @@ def has_new_column(old: CatalogTable, new: CatalogTable) -> bool:
 def altered_types(before: Catalog, after: Catalog) -> dict[int, str]:
     """Return why existing values of altered types have another text now, by OID of the type.
 
-    Such a type is an enum of which a value was renamed, or a composite type whose attributes were altered.
+    Such a type is an enum of which a value was renamed, or a composite type whose attributes were altered. A
+    type that `before` lacks counts as altered if its rows may be younger than `before` and than its creation.
     """
     reasons = {}
     for oid, now in after.types.items():
-        was = before.types.get(oid, now)
+        was = before.types.get(oid)
+        if was is None:
+            if oid in after.type_changes and (after.type_changes[oid] - before.xid) % 2**32 < 2**31:
+                reasons[oid] = "of a type that was altered"
+            continue
         if any(now.get(place, value) != value for place, value in was.items() if place.startswith("enum")):
             reasons[oid] = "of an enum of which a value was renamed"
         elif any(not place.startswith("enum") for place, _ in was.items() ^ now.items()):
             reasons[oid] = "of a composite type whose attributes were altered"
     return reasons
+
+
+def _has_same_text(was: Column, now: Column) -> bool:
+    """Return whether types write equal bytes as text that means the same; modifiers change no text."""
+    forms = {_SAME_TEXT.get(one.output, one.output) for one in (was, now)}
+    return was.type_oid == now.type_oid or len(forms) == 1
 
 
 def _types(column: Column) -> tuple[int, int]:

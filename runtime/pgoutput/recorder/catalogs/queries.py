@@ -34,14 +34,31 @@ _PUBLICATIONS: Final = """\
 SELECT pubname, oid, xmin::text, to_jsonb(p) - 'oid' - 'pubname' - 'pubowner', pubowner
 FROM pg_publication p WHERE pubname = ANY (ARRAY[{names}]::name[])"""
 
+_COLUMN_ROWS: Final = """\
+SELECT 1 FROM pg_attribute s JOIN pg_attribute a ON a.attrelid = s.attrelid
+WHERE s.attrelid = {relation} AND s.attnum = -1 AND a.attnum > 0 AND {negation} (
+    a.xmin = s.xmin AND a.xmax::text = '0' AND (a.cmin::text = s.cmin::text OR EXISTS (
+        SELECT 1 FROM pg_attrdef d JOIN pg_attrdef e ON e.adrelid = d.adrelid AND e.xmin = d.xmin
+        WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND d.xmin = a.xmin
+            AND d.cmin::text = a.cmin::text AND e.cmin::text::int8 = s.cmin::text::int8 + 1
+            AND d.cmin::text::int8 - e.cmin::text::int8 IN (0, 1)
+    ))
+)"""
+"""Query for rows of columns that are unchanged since CREATE TABLE, or with NOT as `negation` that may not be.
+
+CREATE TABLE writes the rows of system columns, which no statement updates, and of columns in one command. Its
+next command updates rows to store inherited defaults, the one after that to store other defaults; without
+inherited defaults, the next command stores the others. Later statements have later commands: SET DEFAULT may
+come right after CREATE TABLE, but not after an alteration. A row whose update was tried and rolled back has a
+transaction ID in xmax, and no usable cmin.
+"""
+
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS (
-        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
-        WHERE a.attrelid = c.oid AND a.attnum = -1 AND b.attnum > 0
-            AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
-    ), c.relnatts,
-    (SELECT json_object_agg(attname,
-            json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod, {origin}))
+SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS ({unaltered}), c.relnatts,
+    (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
+            {origin}, CASE WHEN typoutput::oid < {first} THEN typoutput::oid::int8
+                ELSE (SELECT CASE prosrc WHEN 'textout' THEN 47 ELSE p.oid::int8 END
+                    FROM pg_proc p WHERE p.oid = typoutput) END))
         FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid
         WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
     (WITH RECURSIVE above AS (
@@ -57,11 +74,9 @@ _STORAGES: Final = """\
 WITH RECURSIVE found AS (
     SELECT relid AS root, relid AS part, '' AS links FROM (SELECT DISTINCT relid FROM ({published}) p) p
     UNION ALL
-    SELECT root, inhrelid, concat(links, ' ', inhrelid, ':', i.xmin, CASE WHEN EXISTS (
-        SELECT 1 FROM pg_attribute a JOIN pg_attribute b ON b.attrelid = a.attrelid
-        WHERE a.attrelid = inhrelid AND a.attnum = -1 AND a.xmin = i.xmin
-            AND b.attnum > 0 AND b.xmin = a.xmin AND b.cmin::text = a.cmin::text
-    ) THEN '+' END)
+    SELECT root, inhrelid, concat(links, ' ', inhrelid, ':', i.xmin, CASE WHEN i.xmin = (
+        SELECT xmin FROM pg_attribute WHERE attrelid = inhrelid AND attnum = -1
+    ) AND EXISTS ({unaltered}) THEN '+' END)
     FROM found JOIN pg_class c ON c.oid = part JOIN pg_inherits i ON inhparent = part WHERE relkind = 'p'
 )
 SELECT root, part, nspname || '.' || c.relname,
@@ -69,7 +84,11 @@ SELECT root, part, nspname || '.' || c.relname,
     c.xmin, EXISTS (
         SELECT 1 FROM pg_class i WHERE i.relfilenode = c.relfilenode::int8 + 1
             AND i.oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = part UNION SELECT c.reltoastrelid)
-    ), links, c.relreplident IN ('f', r.relreplident)
+    ), links, c.relreplident IN ('f', r.relreplident), EXISTS (
+        SELECT 1 FROM pg_depend d JOIN pg_index ON indrelid = part JOIN pg_class i ON i.oid = indexrelid
+        WHERE d.classid = 'pg_class'::regclass AND d.objid = c.reltoastrelid AND d.refobjid = part
+            AND i.xmin = d.xmin AND i.xmax::text = '0' AND i.cmin::text::int8 < d.cmin::text::int8
+    )
 FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
 """Query for `CatalogTable.storages`.
@@ -77,8 +96,11 @@ FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
 `Storage.is_truncated`: TRUNCATE takes successive relfilenodes for the table, its TOAST table and its indexes.
 A rewrite also takes OIDs for the type of a transient table, so that relfilenodes are skipped.
 
-`+` in `Storage.links`: CREATE TABLE writes the pg_attribute rows of system columns and other columns in one
-command. ATTACH PARTITION writes only the rows of the other columns anew.
+`Storage.is_repacked`: REPACK (CONCURRENTLY) exchanges the files of indexes before those of the table. Other
+statements build the indexes afterwards.
+
+`+` in `Storage.links`: CREATE TABLE writes the row of pg_inherits too. ATTACH PARTITION writes the rows of
+all columns anew.
 """
 
 _TYPES: Final = """\
@@ -98,8 +120,17 @@ FROM reached JOIN pg_enum e ON enumtypid = type
 UNION ALL
 SELECT root, concat('attribute ', attrelid, '.', attnum), concat(attname, ' ', atttypid)
 FROM reached JOIN pg_type t ON t.oid = type
-    JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped"""
-"""Query for `Catalog.types`."""
+    JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped
+UNION ALL
+SELECT root, '', (array_agg(r.xmin::text ORDER BY age(r.xmin)))[1]
+FROM reached JOIN pg_type t ON t.oid = type CROSS JOIN LATERAL (
+    SELECT xmin, cmin, xmax FROM pg_enum WHERE enumtypid = type
+    UNION ALL SELECT xmin, cmin, xmax FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0
+) r WHERE NOT (r.xmin = t.xmin AND r.cmin::text = t.cmin::text AND r.xmax::text = '0') GROUP BY root"""
+"""Query for `Catalog.types`, and with an empty place for `Catalog.type_changes`.
+
+CREATE TYPE writes the rows of a type, its labels and its attributes in one command.
+"""
 
 _RANGES: Final = {14: "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = type", 10: ""}
 """Part of `_TYPES` that reads the range type of a multirange type, by first major server version with it."""
@@ -263,7 +294,9 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     origins = [branch for since, branch in _ORIGINS.items() if since <= connection.server_version // 10_000]
     tables_query = sql.SQL(_TABLES).format(
         published=published,
+        first=sql.Literal(FIRST_CUSTOM_OID),
         origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
+        unaltered=sql.SQL(_COLUMN_ROWS.format(relation="c.oid", negation="")),
     )
     storages = _read_storages(connection, published)
     tables = {
@@ -284,6 +317,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             tables_query
         )
     }
+    types = _read_types(connection, published)
     # Changes of a partition are sent as those of the topmost table that any of the publications publishes.
     tables = {
         oid: one
@@ -299,10 +333,11 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         int(greatest_oid),
         publications,
         tables,
-        _read_types(connection, published),
+        types,
         int(xid),
         "".join(one for (one,) in ddl_events),
         int(next_xid),
+        {oid: int(xid) for oid, one in types.items() if (xid := one.pop("", None))},
     )
 
 
@@ -344,9 +379,10 @@ def _read_memberships(
 def _read_storages(connection: Connection, published: sql.Composed) -> dict[int, dict[int, Storage]]:
     """Return the tables that store rows of published tables, by OID of the published table, then by OID."""
     storages: dict[int, dict[int, Storage]] = {}
-    query = sql.SQL(_STORAGES).format(published=published)
+    unaltered = sql.SQL(_COLUMN_ROWS.format(relation="inhrelid", negation=""))
+    query = sql.SQL(_STORAGES).format(published=published, unaltered=unaltered)
     for row in connection.query(query):
-        root, part, name, kind, file, toast, version, is_truncated, links, identifies = row
+        root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
             shown_text(name),
             kind,
@@ -356,12 +392,13 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             is_truncated == "t",
             tuple(links.split()),
             identifies == "t",
+            is_repacked == "t",
         )
     return storages
 
 
 def _read_types(connection: Connection, published: sql.Composed) -> dict[int, dict[str, str]]:
-    """Return enum labels and attributes of composite types, as `Catalog.types` contains them.
+    """Return what `Catalog.types` contains, and for the key "" what `Catalog.type_changes` contains.
 
     Args:
         connection: Connection to the server.
@@ -406,6 +443,11 @@ def is_empty(connection: Connection, oid: int) -> bool:
     return place is not None and _has_row(connection, f"SELECT 1 FROM {place} LIMIT 1") is False
 
 
+def is_unaltered(connection: Connection, oid: int) -> bool:
+    """Return whether the catalogs prove that no column of a table was altered since CREATE TABLE."""
+    return _has_row(connection, _COLUMN_ROWS.format(relation=oid, negation="NOT")) is False
+
+
 def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
     """Return whether one of the first rows of a table was written by a transaction before `xid`.
 
@@ -420,10 +462,20 @@ def has_row_from_before(connection: Connection, oid: int, xid: int) -> bool:
     Raises:
         ConnectionLost: The connection was lost.
     """
-    place = _quoted_name(connection, oid)
+    return _has_first_row(connection, oid, f"age(xmin) > age('{xid % 2**32}'::xid)") is True
+
+
+def has_row_of(connection: Connection, oid: int, xid: str) -> bool:
+    """Return whether one of the first rows of a table was written by the transaction `xid`, or is unknown."""
+    return _has_first_row(connection, oid, f"xmin = '{xid}'::xid") is not False
+
+
+def _has_first_row(connection: Connection, oid: int, condition: str) -> bool | None:
+    """Return whether one of the first rows of a table meets a condition; None if they cannot be read."""
+    if (place := _quoted_name(connection, oid)) is None:
+        return None
     rows = f"SELECT xmin FROM ONLY {place} LIMIT {_SAMPLE}"
-    old = f"SELECT 1 FROM ({rows}) r WHERE age(xmin) > age('{xid % 2**32}'::xid) LIMIT 1"
-    return place is not None and _has_row(connection, old) is True
+    return _has_row(connection, f"SELECT 1 FROM ({rows}) r WHERE {condition} LIMIT 1")
 
 
 def existing_relations(connection: Connection, oids: Collection[int]) -> list[int]:

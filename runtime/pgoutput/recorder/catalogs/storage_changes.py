@@ -14,6 +14,8 @@ from pgoutput.recorder.catalogs.catalog import CatalogTable
 
 SET_LOGGED: Final = "rewritten by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
 REWRITTEN: Final = "rewritten, perhaps by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
+REPACKED: Final = "rewritten by REPACK (CONCURRENTLY)"
+"""Reason that matters only for columns that were altered: they explain other rewrites too."""
 TRUNCATED: Final = "truncated or rewritten"
 MOVED: Final = "perhaps part of another partitioned table for a time"
 
@@ -33,6 +35,7 @@ def altered_storages(
 
     - `SET_LOGGED`: ALTER TABLE has rewritten it for certain.
     - `REWRITTEN`: ALTER TABLE may have rewritten it.
+    - `REPACKED`: REPACK (CONCURRENTLY) has rewritten it last.
     - `TRUNCATED`: TRUNCATE may have emptied it. ALTER TABLE may have rewritten it, if it has no TOAST table.
 
     Args:
@@ -63,7 +66,7 @@ def altered_storages(
             return ""
         if was.toast and now.toast:  # only ALTER TABLE gives the table another TOAST table
             if was.toast != now.toast:
-                return SET_LOGGED
+                return REPACKED if now.is_repacked else SET_LOGGED
             return "" if (oid == new.oid and sends_truncate) or has_old_row(oid) else TRUNCATED
         if has_old_row(oid):
             return ""
@@ -76,15 +79,23 @@ def altered_storages(
     return reasons
 
 
-def truncating_transaction(new: CatalogTable, reasons: dict[str, list[str]]) -> int | None:
-    """Return the xid of the transaction that has truncated all partitions of a table; None if not proven.
+def truncating_transaction(
+    new: CatalogTable, reasons: dict[str, list[str]], has_row_of: Callable[[int, str], bool]
+) -> int | None:
+    """Return the xid of the transaction that has truncated a table or all its partitions; None if not proven.
 
     The catalogs do not prove that TRUNCATE has named the table itself; only a Truncate in the stream does.
 
     Args:
         new: The table as read later.
         reasons: Result of `altered_storages`.
+        has_row_of: Returns whether a table, given by its OID, has rows of a transaction, given by its xid. A
+            rewrite after TRUNCATE in the same transaction would have written such rows.
     """
+    if not new.is_root:
+        (one,) = new.storages.values()
+        is_last = [*reasons] == [REWRITTEN] and not has_row_of(new.oid, one.row_version)
+        return int(one.row_version) if is_last else None
     partitions = [one for oid, one in new.storages.items() if oid != new.oid]
     xids = {one.row_version for one in partitions}
     is_proven = [*reasons] == [TRUNCATED] and len(reasons[TRUNCATED]) == len(partitions) and len(xids) == 1

@@ -22,6 +22,7 @@ from pgoutput.recorder.catalogs import (
     Statement,
     contradicted,
     description_of,
+    following_columns,
     incomplete_table,
     parse_statement,
     without_undescribed,
@@ -82,8 +83,8 @@ class SessionRemarks:
         """OIDs of tables that are published now, or were published before."""
         self._altered: dict[int, int] = {}
         """Maps a table's OID to the LSN of the last reading of the catalogs that showed altered columns."""
-        self._null_columns: dict[int, tuple[str, ...]] = {}
-        """`Metadata.null_columns`: kept, because a transaction may commit in a later segment."""
+        self._following_columns: dict[int, tuple[str, ...]] = {}
+        """`Metadata.following_columns`: kept, because a transaction may commit in a later segment."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -133,7 +134,7 @@ class SessionRemarks:
         self._note_left(statements)
         self._note_decided(contradicted(self._folder.state.pending, versions))
         if existing is not None:
-            self._note_null_columns(relations)
+            self._note_following_columns()
         self._note_described(relations)
         self._note_gone(relations, new if existing is None else existing)
         state = self._folder.state
@@ -141,7 +142,7 @@ class SessionRemarks:
         gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
         self._announced.update(changes, gone)
         incomplete = without_copied(state.incomplete, self.storing)
-        return Remarks(incomplete, changes, gone, self._null_columns.copy())
+        return Remarks(incomplete, changes, gone, self._following_columns.copy())
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
@@ -222,17 +223,13 @@ class SessionRemarks:
             self._folder.update(pending=lambda state: tuple(one for one in state.pending if one not in found))
             self._note(tuple(one.table for one in found if one.table.oid in self._folder.catalog.tables))
 
-    def _note_null_columns(self, relations: Sequence[Relation]) -> None:
-        """Note the columns that no value was given to when they were added, for tables that were altered."""
-        for one in relations:
-            table = self._folder.catalog.tables.get(one.oid)
-            if table is not None and table.undescribed is not None:
-                known = {column.number for column in table.undescribed.values()}
-                self._null_columns[one.oid] = tuple(
-                    name
-                    for name, column in table.columns.items()
-                    if column.number not in known and not column.origin
-                )
+    def _note_following_columns(self) -> None:
+        """Note the columns whose values follow from earlier ones, for tables with undescribed alterations."""
+        for oid, table in self._folder.catalog.tables.items():
+            if table.undescribed is not None:
+                self._following_columns.pop(oid, None)
+                if names := following_columns(table.undescribed, table.columns):
+                    self._following_columns[oid] = names
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
         """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.
