@@ -119,7 +119,7 @@ WITH RECURSIVE reached AS (
 SELECT root, concat('enum ', e.oid), concat(enumlabel, ' ', e.xmin)
 FROM reached JOIN pg_enum e ON enumtypid = type
 UNION ALL
-SELECT root, concat('attribute ', attrelid, '.', attnum), concat(attname, ' ', atttypid)
+SELECT root, concat('attribute ', attrelid, '.', attnum), atttypid::text
 FROM reached JOIN pg_type t ON t.oid = type
     JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped
 UNION ALL

@@ -7,7 +7,7 @@ or only through its root.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -155,7 +155,7 @@ class SessionRemarks:
         if existing is not None:
             self._note_following_columns()
         self._note_described(relations)
-        self._note_gone(relations, new if existing is None else existing)
+        self._note_gone(relations, new if existing is None else existing, session.roots)
         # The stream has shown a name between two readings, or in a transaction that is not committed.
         self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
@@ -270,31 +270,31 @@ class SessionRemarks:
             self._watch.note_described(described)
             self._folder.save_catalog(without_undescribed(catalog, described))
 
-    def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
+    def _note_gone(
+        self, relations: Sequence[Relation], existing: Collection[int], roots: Mapping[int, Collection[int]]
+    ) -> None:
         """Record in `State.gone` each relation of the stream that was dropped before the catalogs were read.
 
-        Such a relation may be a dropped partition that was published through its root: the server then sends
-        a Relation message for the partition and one for the root (maybe_send_schema in pgoutput.c). The
-        partition's message does not name the root, so each root with the same columns is recorded as
-        incomplete.
+        Such a relation may be a dropped partition whose changes were sent as those of its root: that root is
+        recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
             existing: OIDs of the relations that still exist, among those that the last read catalogs lack.
+            roots: `Session.roots`.
         """
         catalog = self._folder.catalog
         known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
         unknown = [one for one in relations if one.oid not in known]
         self._published |= {one.oid for one in unknown}
-        columns = [{column.name for column in one.columns} for one in unknown]
+        above = {root for one in unknown for root in roots.get(one.oid, ())}
         reason = (
             f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
         )
-        roots = tuple(
+        incomplete = tuple(
             incomplete_table(table, catalog, reason, altered=True)
             for table in catalog.tables.values()
-            if table.is_root
-            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in columns)
+            if table.is_root and table.oid in above
         )
         gone = tuple(
             GoneTable(
@@ -307,7 +307,7 @@ class SessionRemarks:
             )
             for one in unknown
         )
-        self._note(roots, gone)
+        self._note(incomplete, gone)
 
     def _note(
         self,

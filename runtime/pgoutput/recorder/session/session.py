@@ -169,6 +169,11 @@ class Session:
         return self._writer.state.truncates
 
     @property
+    def roots(self) -> dict[int, set[int]]:
+        """Maps a relation's OID to those of the relations that may have been its root (see `StreamState`)."""
+        return self._writer.state.roots
+
+    @property
     def complete_lsn(self) -> int:
         """LSN up to which all transactions that have ended are stored; it need not be acknowledged."""
         is_complete = not self._writer.has_ends and self._threads.is_idle and self._resent.settled
