@@ -546,6 +546,16 @@ HARMLESS: Final = {
             transaction("TRUNCATE t", "INSERT INTO t VALUES (3)"),
             11,
         ),
+        "a table comes and goes beside a root": (
+            "; ".join(TREE),
+            ("CREATE TABLE x (id int PRIMARY KEY, k int)", "INSERT INTO x VALUES (5, 2)", "DROP TABLE x"),
+            13,
+        ),
+        "attribute renamed": (
+            f"{PAIR}; CREATE TABLE t (id int PRIMARY KEY, v c); INSERT INTO t VALUES (1, '(1,x)')",
+            ("ALTER TYPE c RENAME ATTRIBUTE b TO f",),
+            10,
+        ),
         "grant": (PLAIN, ("GRANT SELECT ON t TO PUBLIC", "GRANT SELECT (v) ON t TO PUBLIC"), 10),
         "owner": (PLAIN, ("ALTER TABLE t OWNER TO pg_monitor",), 10),
         "statistics": (PLAIN, ("ALTER TABLE t ALTER v SET STATISTICS 7",), 10),

@@ -74,9 +74,9 @@ class StreamState:
         prepared: Transactions that are prepared now, by gid.
         truncates: By OID of a table, the xid of the session's last transaction that ended with a Truncate of
             the table. Only other Truncates may follow it. Streamed and prepared transactions do not count.
-        roots: By OID of a relation, the OIDs of the relations that were described immediately before it. The
-            server describes the root first, then the partition whose changes it sends as the root's
-            (maybe_send_schema in pgoutput.c).
+        roots: By OID of a relation, the OIDs of the relations that were described immediately before it; 0 if
+            there was none. The server describes the root first, then the partition whose changes it sends as
+            the root's (maybe_send_schema in pgoutput.c).
 
     Args:
         source: Source of the stream.
@@ -445,8 +445,8 @@ class StreamState:
     def _relation(self, event: TransactionEvent[OpenTransaction]) -> Message:
         message: Any = event.message
         position, oid = self._last_described
-        if position == self._position - 1:
-            self.roots.setdefault(message.oid, set()).add(oid)
+        is_next = position == self._position - 1
+        self.roots.setdefault(message.oid, set()).add(oid if is_next else 0)
         self._last_described = self._position, message.oid
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation

@@ -137,7 +137,7 @@ class SessionRemarks:
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
-        new = {one.oid for one in relations if not _is_described(catalog, one)}
+        new = {one.oid for one in relations if not _is_described(catalog, one, session.roots[one.oid])}
         names = {one.oid: (one.namespace, one.name) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
@@ -273,9 +273,9 @@ class SessionRemarks:
     def _note_gone(
         self, relations: Sequence[Relation], existing: Collection[int], roots: Mapping[int, Collection[int]]
     ) -> None:
-        """Record in `State.gone` each relation of the stream that was dropped before the catalogs were read.
+        """Record in `State.gone` each relation of the stream that the catalogs do not show as published.
 
-        Such a relation may be a dropped partition whose changes were sent as those of its root: that root is
+        A dropped relation may be a partition whose changes were sent as those of its root: that root is
         recorded as incomplete.
 
         Args:
@@ -284,10 +284,16 @@ class SessionRemarks:
             roots: `Session.roots`.
         """
         catalog = self._folder.catalog
-        known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
-        unknown = [one for one in relations if one.oid not in known]
-        self._published |= {one.oid for one in unknown}
-        above = {root for one in unknown for root in roots.get(one.oid, ())}
+        partitions = _partitions(catalog)
+        known = self._published | catalog.tables.keys()
+        # A partition that was described by itself was published by itself before its root was.
+        gone = [
+            one
+            for one in relations
+            if one.oid not in known and {*roots[one.oid]} != {partitions.get(one.oid)}
+        ]
+        self._published |= {one.oid for one in gone}
+        above = {root for one in gone if one.oid not in partitions for root in roots[one.oid]}
         reason = (
             f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
         )
@@ -296,18 +302,18 @@ class SessionRemarks:
             for table in catalog.tables.values()
             if table.is_root and table.oid in above
         )
-        gone = tuple(
+        tables = tuple(
             GoneTable(
                 oid=one.oid,
                 namespace=one.namespace,
                 name=one.name,
                 after_lsn=catalog.lsn,
                 time=timestamp_now(),
-                is_dropped=one.oid not in existing,
+                is_dropped=one.oid not in existing and one.oid not in partitions,
             )
-            for one in unknown
+            for one in gone
         )
-        self._note(incomplete, gone)
+        self._note(incomplete, tables)
 
     def _note(
         self,
@@ -348,12 +354,17 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
     return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
-def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs have `relation`: as a table with equal columns, or as a partition."""
+def _is_described(catalog: Catalog, relation: Relation, roots: Collection[int]) -> bool:
+    """Return whether the catalogs have `relation`: with equal columns, or as a partition of `roots` only."""
     table = catalog.tables.get(relation.oid)
     if table is None:
-        return any(relation.oid in one.storages for one in catalog.tables.values())
+        return {*roots} == {_partitions(catalog).get(relation.oid)}
     return description_of(relation) == tuple(catalog.sent_columns(table).values())
+
+
+def _partitions(catalog: Catalog) -> dict[int, int]:
+    """Return the OID of the published root of each partition."""
+    return {oid: one.oid for one in catalog.tables.values() if one.is_root for oid in one.storages}
 
 
 def without_copied(
