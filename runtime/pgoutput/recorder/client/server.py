@@ -103,11 +103,14 @@ def check_publications(
     Raises:
         PublicationMissing: A publication does not exist.
     """
-    existing = [name for (name,) in connection.query("SELECT pubname FROM pg_publication ORDER BY 1")]
+    names = sql.SQL(", ").join(map(sql.Literal, publications))
+    query = sql.SQL("SELECT pubname FROM pg_publication WHERE pubname IN ({})").format(names)
+    existing = {name for (name,) in connection.query(query)}
     for name in publications:
         if name not in existing:
             quoted = sql.Identifier(name).as_string()
-            alike = [sql.Identifier(one).as_string() for one in existing if one.lower() == name.lower()]
+            others = connection.query("SELECT pubname FROM pg_publication ORDER BY 1")
+            alike = [sql.Identifier(one).as_string() for (one,) in others if one.lower() == name.lower()]
             raise PublicationMissing(
                 f"there is no publication {quoted} in the database {server.database}"
                 + (f", but {listed(alike)}, which differs in case" if alike else "")
