@@ -14,6 +14,9 @@ from pgoutput.messages import (
     StreamStop,
 )
 
+UNKNOWN_FLAG = next(1 << bit for bit in reversed(range(8)) if 1 << bit not in {*map(int, ColumnFlag)})
+"""A bit that no version of the spec has in the flags of a column."""
+
 
 def make_column(
     name: str, type_oid: int = 25, type_modifier: int = -1, *, key: bool = False
