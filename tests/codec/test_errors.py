@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgoutput import envelope, messages as m, v2, v3, v4
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
 from pgoutput.versions import CODECS, Codec
-from tests.messages import STOP, UNKNOWN_FLAG, make_column, make_relation, start_block
+from tests.messages import STOP, UNKNOWN_FLAG, make_column, make_relation, start_block, unknown_bit
 from tests.versions import PLAIN, needs_version
 
 v1: Any = CODECS.get(1)
@@ -27,6 +27,7 @@ BEGIN = m.Begin(final_lsn=1, commit_time=2, xid=3)
 COLUMN = make_column("a", 23)
 RELATION = make_relation(COLUMN)
 INSERT = m.Insert(relation_oid=1, new=("a",))
+UNKNOWN_MESSAGE_FLAG = unknown_bit(m.MessageFlag)
 LOGICAL = m.LogicalMessage(flags=m.MessageFlag(0), lsn=0, prefix="", content=b"")
 
 
@@ -120,7 +121,10 @@ ENCODE: list[tuple[Any, ...]] = [
         m.Truncate(options=m.TruncateOption(128), relation_oids=()),
         "Truncate.options: expected bits of 0x03, found 0x80",
     ),
-    (changed(LOGICAL, flags=3), "LogicalMessage.flags: expected bits of 0x01, found 0x03"),
+    (
+        changed(LOGICAL, flags=1 | UNKNOWN_MESSAGE_FLAG),
+        f"LogicalMessage.flags: expected bits of 0x01, found {1 | UNKNOWN_MESSAGE_FLAG:#04x}",
+    ),
     (
         changed(RELATION, columns=(changed(COLUMN, flags=UNKNOWN_FLAG),)),
         f"Relation.columns[0].flags: expected bits of 0x01, found {UNKNOWN_FLAG:#04x}",
