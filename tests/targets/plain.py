@@ -195,7 +195,7 @@ class PlainTable:
             if (changes := self._stored(version).changes) is not None:
                 yield State(version, changes.last.commit_lsn, until, changes.commit_time)
                 until = changes.first_lsn
-        yield State(None, -1, until, 0)
+        yield State(None, -1, until, None)
 
     def copy(self, folder: Path) -> None:
         (folder / "versions").mkdir(parents=True)
