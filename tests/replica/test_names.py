@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pgoutput.messages import Insert, Message
 from pgoutput.recording import GoneTable, PathOrUri, Remarks, RenamedTable, SegmentWriter, locate
-from pgoutput.replica import replica_tables, replicate
+from pgoutput.replica import names as replica_names, replica_tables, replicate
 from pgoutput.targets import MAY_DIFFER, ConflictError, registry
 from pgoutput.targets.delta import table as delta
 from tests import store
@@ -300,7 +301,9 @@ def test_a_name_is_free_before_it_gets_another_table(
         free.append(seconds)
         names.append(registry.table_names(locate(tmp_path / "lake")))
 
-    monkeypatch.setattr("pgoutput.replica.names.time.sleep", sleep)
+    # Not the function `time.sleep` itself: threads of other tests call it too.
+    for module in (replica_names, registry):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     simulated.run(f"{CASES[case]}, read, apply")
     pause = registry.rename_pause(locate(tmp_path / "lake"))
     assert free
