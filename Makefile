@@ -52,7 +52,8 @@ SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen
     standin/test_protocol.py synth/test_scenario.py javascript/test_encode.py)
 
 # The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
-MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py verification replica/test_alterations.py \
+MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py silent verification \
+    replica/test_alterations.py replica/test_publications.py \
     standin/test_options.py standin/test_subscriptions.py) \
     $(filter-out %/test_failover.py,$(wildcard tests/recorder/test_*.py))
 
@@ -67,7 +68,7 @@ REMAKE := $(shell \
     have=$$(.venv/bin/python -I -c '$(VERSION)' 2>/dev/null) || echo remake; \
     [[ -z "$(PYTHON)" || "$$have" == "$$("$(PYTHON)" -I -c '$(VERSION)' 2>/dev/null)" ]] || echo remake)
 
-.PHONY: help setup demo quick test specs nightly clients readers matrix crash torture replica oracle shadow check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
+.PHONY: help setup demo quick test specs nightly clients readers matrix grid crash torture replica oracle shadow check conformance explorer format generate bench docs sanitize fuzz release typescript lock clean remake
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,11 +90,15 @@ quick: $(READY) ## Check lint, types and generated code, and run the tests that 
 test: $(READY) $(SPARK_CLASSES) ## Run the tests; WORKERS=1 takes longest and is easiest to debug
 	@$(PYTEST) --cache-clear || { [ $$? = 1 ] && .venv/bin/python -m tests.again; }
 
-specs: $(READY) ## Run tests with a spec of versions 1 to 5, one of 1 to 6, and one without version 1
+specs: $(READY) ## Run tests with two specs that have versions of other people, and one without version 1
 	@.venv/bin/python -m tests.specs $(SPEC_TESTS)
 
-nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: twenty times the examples of `make test`, and what is too long for it
+nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: twenty times the examples of `make test`, what is too long for it, and the grid
 	@$(PYTEST) -m "" --hypothesis-profile=nightly
+	@failed=0; for server in 15 18 19; do \
+	    [ $$server = 18 -o -d .servers/$$server ] || { echo "==> PostgreSQL $$server is missing, and skipped"; continue; }; \
+	    PGOUTPUT_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.grid.run --server $$server || failed=1; \
+	done; exit $$failed
 
 readers: $(READY) $(READERS) ## Compare what Polars and DuckDB, which it fetches, read from Delta and Iceberg tables with the server's tables
 	@PYTHONPATH=.venv/readers .venv/bin/python -m tests.targets.fetched
@@ -120,6 +125,11 @@ torture: $(READY) ## Random rounds of all faults for MINUTES=60, also on the ser
 
 replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alter the publication, and compare; SEED=1
 	@.venv/bin/python -m tests.crash.replication --seconds $$((60 * $(or $(MINUTES),30))) $(if $(SEED),--seed $(SEED))
+
+grid: $(READY) ## Compare after every form of DDL for MINUTES=60; SERVER=15 for another, SEED=1, CELL='…' for one; goes on where it stopped
+	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
+	@PGOUTPUT_SERVERS=$(or $(PGOUTPUT_SERVERS),$(CURDIR)/.servers) .venv/bin/python -m tests.grid.run \
+	    --minutes $(or $(MINUTES),60) $(if $(SERVER),--server $(SERVER)) $(if $(SEED),--seed $(SEED))
 
 oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams; SERVER=15 for another
 	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
@@ -183,7 +193,7 @@ lock: $(READY) $(UV) ## Pin the dependencies of pyproject.toml anew; UPGRADE=1 t
 	    --output-file requirements.lock
 
 clean: ## Remove what make and the tools have made
-	rm -rf .venv .servers .fuzz dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .servers .fuzz .grid dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Takes the first Python that is new enough and has a way to put pip into a venv: its own ensurepip

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from codegen import evolution, files, kaitai, lock, rules
+from codegen import evolution, files, kaitai, lock, rules, skeleton
 from codegen.load import load
 from codegen.model import Spec
 from codegen.render import RenderError, render
@@ -41,6 +43,9 @@ def generate(
     ] = False,
     spec: SpecOption = Path("spec"),
     out: OutOption = Path("generated"),
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print an error as a JSON object on standard output.")
+    ] = False,
 ) -> None:
     """Write the generated files; a second run changes nothing."""
     if context.invoked_subcommand is None:
@@ -119,6 +124,24 @@ def diff(
             raise Refused(f"compare two versions (v3 v4) or two spec folders, not one of each: {old} {new}")
 
 
+@app.command("new-message")
+def new_message(
+    name: Annotated[str, typer.Argument(help="Name of the message, such as SequenceState.")],
+    version: Annotated[
+        int | None,
+        typer.Option(help="First protocol version that has it; by default the first unreleased one."),
+    ] = None,
+    spec: SpecOption = Path("spec"),
+) -> None:
+    """Add a message to the spec, with its gate, a free tag and a role; fill in its texts and fields."""
+    file, text = skeleton.with_message(_versioned(spec), name, version)
+    files.write_file(file.path, text)
+    line = text[: text.index(f"\n  {name}:\n")].count("\n") + 2
+    typer.echo(
+        f"{file.path}:{line}: wrote {name}: correct its role, texts and fields, then run `make generate`"
+    )
+
+
 @app.command()
 def export(
     form: Annotated[
@@ -160,11 +183,39 @@ def main() -> None:
     try:
         app()
     except (SpecError, Refused, RenderError, files.NotGenerated, kaitai.NotExportable) as error:
-        typer.echo(str(error), err=True)
-        raise SystemExit(1) from None
+        _print_error(str(error))
     except OSError as error:
-        typer.echo(f"{error.filename}: {error.strerror}", err=True)
-        raise SystemExit(1) from None
+        _print_error(f"{error.filename}: {error.strerror}")
+
+
+def _print_error(text: str) -> NoReturn:
+    """Print an error, as a JSON object if the command line has `--json`, and exit with code 1."""
+    if "--json" in sys.argv:
+        typer.echo(json.dumps(described(text)))
+    else:
+        typer.echo(text, err=True)
+    raise SystemExit(1) from None
+
+
+def described(text: str) -> dict[str, str | int | None]:
+    """Return file, line, column, value and remedy of an error's text; None for what the text does not say.
+
+    The column is that of the first value in backquotes that is in the line, else that of the first character.
+    """
+    match = re.match(r"(.+?):(\d+): (.*)", text, re.DOTALL)
+    if not match:
+        return {"file": None, "line": None, "column": None, "value": None, "error": text, "remedy": None}
+    file, line, error = match[1], int(match[2]), match[3]
+    lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    source = lines[line - 1] if line <= len(lines) else ""
+    values = re.findall("unknown \\w+ `([^`]*)`", error) + re.findall("`([^`]*)`", error)
+    value = next((one for one in values if one in source), None)
+    column = source.index(value) if value else len(source) - len(source.lstrip())
+    remedy = re.split(r"(?:: |; )(?=[a-z])(?!the |it )", error)[-1]
+    return {
+        "file": file, "line": line, "column": column + 1, "value": value,
+        "error": error, "remedy": remedy if remedy != error else None,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -248,9 +248,10 @@ class Layouts:
 
         `first` has the first members of the object: their names, and the code of their values.
         """
-        lines = [f"({'reader, fields' if fields else ''}) {{"]
-        for i, field in enumerate(fields):
-            lines += self._read(field, f"fields[{i}]")
+        reads = [line for i, field in enumerate(fields) for line in self._read(field, f"fields[{i}]")]
+        # The compiler refuses unused parameters; texts are read without their layouts.
+        uses_layout = any("fields[" in line for line in reads)
+        lines = [f"({'reader, fields' if uses_layout else 'reader' if reads else ''}) {{", *reads]
         here = {side.name: _variable(side) for field in fields for side in (field, *field.fields)}
         values = first | {one.name: here.get(one.name, "null") for one in self._members[kind]}
         pairs = [key if key == value else f"{key}: {value}" for key, value in values.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -11,6 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from codegen import model, rules
+from codegen.evolution import WireForm
+from codegen.lock import read_lock
 from codegen.yamlfile import Place, SpecError, YamlFile, unknown
 
 SECTIONS: dict[str, type[Any]] = {
@@ -84,8 +86,21 @@ def load(directory: Path) -> model.Spec:
                 ("protocol",), f"the protocol `{name}` cannot be a module: write another name in snake_case"
             )
     spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, **sections)
+    _check_gates_of_new_messages(spec, read_lock(directory, begin=True) if not plain else {})
     rules.check(spec)
     return spec
+
+
+def _check_gates_of_new_messages(spec: model.Spec, locked: Mapping[str, WireForm]) -> None:
+    """Refuse a message that no released version has and that has no `versions`, before fields are checked."""
+    labels = [label for label in locked if label not in model.PROTOCOLS]
+    known = {name for label in labels for name in locked[label]}
+    for name in spec.protocols["pgoutput"].messages if labels and "pgoutput" in spec.protocols else ():
+        place = ("messages", name)
+        if name not in known and not any((*place, "versions") in file for file in spec.files):
+            which = f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'} released"
+            remedy = f"write `versions: {int(labels[-1][1:]) + 1}+`"
+            raise spec.error(place, f"released-message-added: {which}: {name} is new: {remedy}")
 
 
 def _protocol(file: YamlFile, messages: dict[str, model.Message]) -> model.Protocol:
@@ -107,7 +122,12 @@ def _records(file: YamlFile) -> dict[str, dict[Any, Any]]:
         if section in (*_HEAD, "length"):
             continue
         if section not in SECTIONS:
-            raise file.error((section,), unknown("section", section, SECTIONS))
+            deeper = ""
+            if isinstance(entries, dict) and "doc" in entries:
+                deeper = (
+                    "; if it is a record of the section above, write two more spaces before each of its lines"
+                )
+            raise file.error((section,), unknown("section", section, SECTIONS) + deeper)
         if not isinstance(entries, dict):
             raise file.error((section,), f"the section `{section}` must be a mapping of names")
         for name, data in entries.items():
@@ -131,11 +151,18 @@ def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
         if match := re.search(r"unknown field `(.*)`", what):
             keys = next(getattr(kind, _KEYS) for kind in _kinds(record, below) if hasattr(kind, _KEYS))
             below, what = (*below, match[1]), unknown("key", match[1], keys)
+            if isinstance(inner := _at(data, below), dict) and "doc" in inner:
+                what = (
+                    f"`{match[1]}` is a record of its own, but stands inside {place[-1]}: remove two spaces "
+                    f"before each of its lines, if it belongs beside `{place[-1]}`"
+                )
         elif match := re.search(r"missing required field `(.*)`", what):
             what = f"`{match[1]}` is missing"
         elif what.startswith("Invalid enum value"):
             choices = next(get_args(kind) for kind in _kinds(record, below) if get_origin(kind) is Literal)
-            what = f"`{below[-1]}`: {unknown('value', _at(data, below), choices)}"
+            key = f"{below[-2]}[{below[-1]}]" if isinstance(below[-1], int) else below[-1]
+            roles = "; a message that changes no row: `payload`" if key == "role" else ""
+            what = f"`{key}`: {unknown('value', _at(data, below), choices)}{roles}"
         elif match := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
             what = _wrong_type((*place, *below), _at(data, below), *match.groups())
         name = ".".join(str(step) for step in place[1:])

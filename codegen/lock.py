@@ -116,14 +116,14 @@ def _place(spec: Spec, change: Change, found: Mapping[Change, Iterable[str]]) ->
 
 def _has(spec: Spec, labels: Collection[str], place: Place, entry: Entry) -> bool:
     """Return whether one of the versions with these labels has the field at `place`."""
-    gates = [Gate.parse(entry.versions or EVERY_VERSION)]
-    if place[0] == "messages":
-        owner = next(
-            one.messages[str(place[1])] for one in spec.protocols.values() if place[1] in one.messages
-        )
-        gates.append(Gate.parse(owner.versions))
-    numbers = [number for number in spec.versions if PROTOCOLS[1] in labels or f"v{number}" in labels]
-    return any(all(number in gate for gate in gates) for number in numbers)
+    if place[0] == "structs":
+        users = ((where, other) for where, other, _ in entries(spec) if other.list_of == place[1])
+        return any(_has(spec, labels, where, other) for where, other in users)
+    versioned, unversioned = (spec.protocols[one].messages for one in PROTOCOLS)
+    if place[1] in unversioned:
+        return PROTOCOLS[1] in labels
+    gates = [Gate.parse(entry.versions or EVERY_VERSION), Gate.parse(versioned[str(place[1])].versions)]
+    return any(all(number in gate for gate in gates) for number in spec.versions if f"v{number}" in labels)
 
 
 def _entry(spec: Spec, place: Place, path: str) -> tuple[Place, Entry | None]:

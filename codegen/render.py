@@ -12,6 +12,7 @@ import itertools
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -229,10 +230,12 @@ def _distinct(views: list[View]) -> tuple[list[tuple[str, MessageView]], dict[tu
 
 def _columns(union: View) -> list[Field]:
     """Return the fields of all messages; of fields with the same name, only the first."""
+    fields = [field for message in union.messages for field in message.members]
+    counts = Counter(field.name for field in fields)
     columns: dict[str, Field] = {}
-    for message in union.messages:
-        for field in message.members:
-            columns.setdefault(field.name, field)
+    for field in fields:
+        alone = counts[field.name] == 1
+        columns.setdefault(field.name, msgspec.structs.replace(field, type_doc="") if alone else field)
     return [*columns.values()]
 
 

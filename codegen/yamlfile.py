@@ -91,8 +91,40 @@ class YamlFile:
         return place in self._lines
 
     def error(self, place: Place, text: str) -> SpecError:
-        """Return an error with the line of `place`, or of the nearest enclosing value with a known line."""
-        return SpecError(f"{self.path}:{self.line(place)}: {' '.join(text.split())}")
+        """Return an error with the line of `place`, or of the nearest enclosing value with a known line.
+
+        The text names the record, such as a message, and the field in whose lines this is.
+        """
+        return self._error(self.line(place), " ".join(text.split()))
+
+    def _error(self, line: int, text: str) -> SpecError:
+        record, field = self._enclosing(line)
+        names = re.findall(r"[\w-]+", text)
+        if text.startswith("released-") or record.isdigit():
+            pass
+        elif field and field not in names:
+            text = f"{record}.{field}: {text.removeprefix(f'{record}: ')}"
+        elif record and record not in names:
+            text = f"{record}: {text}"
+        return SpecError(f"{self.path}:{line}: {text}")
+
+    def _enclosing(self, line: int) -> tuple[str, str]:
+        """Return the names of the record and of the field to which a line belongs, or empty texts."""
+        field = ""
+        entry: re.Match[str] | None = None
+        for text in reversed(self._text[:line]):
+            if (
+                not entry
+                and re.match(" {6,}", text)
+                and (found := re.search(r"\b(?:name|count|length): (\w+)", text))
+            ):
+                field = field or found[1]
+            entry = entry or re.match(" {6,}- ", text)
+            if record := re.match(r"  [\"']?([\w-]+)[\"']?:", text):
+                return record[1], field if entry else ""
+            if text[:1] not in ("", " ", "#"):
+                break
+        return "", ""
 
     def line(self, place: Place) -> int:
         """Return the line, from 1, of `place` or of the nearest enclosing value with a known line."""
@@ -106,12 +138,34 @@ class YamlFile:
         for number, line in enumerate(self._text[first : last + 1], start=first + 1):
             if match := (_UNQUOTED_IN_BRACES if "{" in line else _UNQUOTED).search(line):
                 key, _, sign = match.groups()
-                text = f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}"
-                return SpecError(f"{self.path}:{number}: {text}")
+                return self._error(number, f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}")
+        for number, line in enumerate(self._text[: last + 1], start=1):
+            if re.match(" *\t", line):
+                text = (
+                    "a tab stands before the text: indent with spaces, two more than the line above it needs"
+                )
+                return self._error(number, text)
         text = str(error.problem)
+        if re.search(r"expected <block end>, but found '(<block|-|\?)|mapping values are not allowed", text):
+            text = self._wrong_indent(last)
         if re.search(r"found character '[^\\]'|<scalar>", text):
             text += "; if this belongs to a text, quote the whole text"
-        return SpecError(f"{self.path}:{last + 1}: YAML: {text}")
+        return self._error(last + 1, f"YAML: {text}")
+
+    def _wrong_indent(self, index: int) -> str:
+        """Return an error text for a line whose indent fits no line above it, with the indents that would."""
+        here, *above = [
+            len(line) - len(line.lstrip()) for line in reversed(self._text[: index + 1]) if line.strip(" #")
+        ]
+        fitting: list[int] = []
+        for indent in above:
+            if indent < min(fitting, default=99):
+                fitting.append(indent)
+        known = " or ".join(map(str, sorted(fitting)))
+        return (
+            f"{here} spaces before `{self._text[index].strip()[:30]}` are no level of the lines above, which "
+            f"have {known}: write {min(fitting, key=lambda one: abs(one - here))} if it belongs beside one"
+        )
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
         # Keep the line of the value's key if it is stored already.
@@ -137,7 +191,10 @@ class YamlFile:
                 text = (
                     "; if it belongs to the text before it, quote the whole text" if node.flow_style else ""
                 )
-                raise self.error((*place, key), f"`{key}` has no value{text}")
+                deeper = (
+                    "" if text else ": write one, or indent the lines that belong to it by two spaces more"
+                )
+                raise self.error((*place, key), f"`{key}` has no value{text or deeper}")
             result[key] = self._value(value_node, (*place, key))
         return result
 

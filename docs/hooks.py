@@ -49,7 +49,8 @@ def public_modules() -> list[str]:
     package that exports nothing but modules, such as `pgoutput.schemas`, adds these modules.
     """
     names = ["pgoutput"]
-    for name in re.findall(r"^`(pgoutput\.[\w.]+)`", pgoutput.__doc__ or "", re.MULTILINE):
+    table = (pgoutput.__doc__ or "").split("\n===")[2]
+    for name in re.findall(r"`(pgoutput\.[\w.]+)`", table):
         names += [f"pgoutput.v{version}" for version in CODECS] if name == "pgoutput.vN" else [name]
     for name in list(names):
         module = importlib.import_module(name)
@@ -149,7 +150,7 @@ def options_table(command: str) -> str:
     """Return a Markdown table of a command's arguments and options, from the command line itself."""
     rows = ["| option | value | default | meaning |", "|---|---|---|---|"]
     for option in sorted(parameters(command), key=lambda one: one.param_type_name):
-        names = ", ".join(f"`{name}`" for name in option.opts)
+        names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
         if option.param_type_name == "argument":
             names = f"`{option.name.rstrip('_').upper()}`"
         default = option.default

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import IntFlag
+from typing import Final
+
 from pgoutput.messages import (
     Begin,
     ColumnFlag,
@@ -13,6 +16,15 @@ from pgoutput.messages import (
     StreamStart,
     StreamStop,
 )
+
+
+def unknown_bit(flags: type[IntFlag]) -> int:
+    """Return the highest bit of a byte that has no meaning in any version of the spec."""
+    return next(1 << bit for bit in reversed(range(8)) if 1 << bit not in {*map(int, flags)})
+
+
+UNKNOWN_FLAG: Final = unknown_bit(ColumnFlag)
+"""A bit that no version of the spec has in the flags of a column."""
 
 
 def make_column(

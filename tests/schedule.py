@@ -37,6 +37,7 @@ LONGEST: Final = (
     *SPARK[0],
     *SPARK[1],
     "tests/crash/test_crash.py",
+    "tests/grid/test_grid.py",
     "tests/recorder/test_running.py",
     "tests/recorder/test_failover.py",
     "tests/replica/test_replica.py",

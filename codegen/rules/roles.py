@@ -39,7 +39,8 @@ def roles(spec: Spec) -> Iterator[Problem]:
             if protocol.name != "pgoutput" and message.role is not None:
                 yield (*place, "role"), f"{name}: only messages of the protocol pgoutput have a `role`"
             elif protocol.name == "pgoutput" and message.role is None:
-                yield place, f"{name}: `role` is missing; the roles are {', '.join(MEANINGS)}"
+                known = f"{', '.join(MEANINGS)}; a message that changes no row: `payload`"
+                yield place, f"{name}: `role` is missing; the roles are {known}"
             for below, entry in walk(message.fields, (*place, "fields")):
                 if protocol.name != "pgoutput" and entry.means is not None:
                     text = "only messages of the protocol pgoutput have `means`"
@@ -130,7 +131,9 @@ def _meanings(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
             yield at, f"{name}.{label(entry)}: only a field of message objects has `means`"
         elif meaning not in (*required, *optional):
             known = ", ".join((*required, *optional)) or "none"
-            yield at, f"{name}.{entry.name}: the role `{message.role}` has no `{meaning}`; it has {known}"
+            text = f"the role `{message.role}` has no `{meaning}`; it has {known}"
+            none = "if the runtime needs nothing of it, write `means: none`, and the reason in `because`"
+            yield at, f"{name}.{entry.name}: {text}; {none}"
         elif meaning in required and (place[-2] != "fields" or not _always_present(spec, message, entry)):
             text = f"the role `{message.role}` needs `{meaning}` in every version and everywhere"
             yield at, f"{name}.{entry.name}: {text}: leave out `versions`, `when` and `one_of`"
@@ -216,28 +219,28 @@ def _said(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
             continue
         sort = _sort(spec, entry)
         if sort in SAID:
-            fitting = [f"`{meaning}`" for meaning in known if SORTS[meaning] == sort]
+            fitting = [f"`means: {meaning}`" for meaning in known if SORTS[meaning] == sort]
             text = f"a field of type {entry.type or entry.list_of} must say what it means"
-            choice = f"{', '.join(fitting)}, or `none` with" if fitting else "`none`, and"
-            yield place, f"{here}: {text}: add `means` with {choice} the reason in `because`"
+            choice = f"{', '.join(fitting)}, or `means: none`" if fitting else "`means: none`"
+            yield place, f"{here}: {text}: add {choice} with the reason in `because`"
 
 
 def _in_blocks(spec: Spec, name: str, message: Message) -> Iterator[Problem]:
-    """Check that changes, Relation and Type messages have a `subxid` in stream blocks, and only there."""
+    """Check that changes, Relation and Type messages have a `subxid` in stream blocks, and all only there."""
     context = spec.contexts.get("in_stream")
-    if message.role not in IN_BLOCKS or context is None:
+    if context is None:
         return
     covered: set[int] = set()
     at: Place = ("messages", name, "fields")
     for place, entry in walk(message.fields, ("messages", name, "fields")):
         if entry.means == "subxid":
             at = place
-            if entry.when != "in_stream":
+            if entry.when != "in_stream" and message.role in (*IN_BLOCKS, "payload"):
                 text = f"the role `{message.role}` has `subxid` only inside stream blocks"
                 yield place, f"{name}.{entry.name}: {text}: write `when: in_stream`"
             gate = Gate.parse(entry.versions or message.versions)
             covered |= {version for version in spec.versions if version in gate}
-    for version in spec.versions:
+    for version in spec.versions if message.role in IN_BLOCKS else ():
         inside = version in Gate.parse(context.versions) and version in Gate.parse(message.versions)
         if inside and version not in covered:
             text = f"version {version} has no field with `means: subxid` and `when: in_stream`"

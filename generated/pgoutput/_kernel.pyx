@@ -11,7 +11,7 @@ included files are written by hand, in `runtime/kernel/`. Nothing here explains 
 
 from pgoutput import _protocols
 
-if _protocols.KERNEL != "f7c4df0d6b328d2b":
+if _protocols.KERNEL != "130b3663944653b1":
     raise ImportError("it was compiled from another spec or kernel source than the modules in Python belong to")
 
 cdef enum:

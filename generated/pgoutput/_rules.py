@@ -1299,6 +1299,24 @@ RULES: Final[Mapping[str, SpecRule]] = {
         source="logicalrep_write_attrs, CheckAttributeNamesTypes",
         roles=("relation",),
     ),
+    "name-length": SpecRule(
+        doc="Names of schemas, relations, columns and types have at most 63 bytes.",
+        source="NAMEDATALEN, truncate_identifier",
+        roles=(
+            "relation",
+            "type",
+        ),
+    ),
+    "column-limit": SpecRule(
+        doc="A relation has at most 1600 columns.",
+        source="MaxHeapAttributeNumber",
+        roles=("relation",),
+    ),
+    "user-schema": SpecRule(
+        doc="No relation of the schema pg_catalog is published.",
+        source="is_publishable_class, IsCatalogRelationOid",
+        roles=("relation",),
+    ),
     "oid-valid": SpecRule(
         doc="The OIDs of relations and types are not 0.",
         source="GetNewOidWithIndex (InvalidOid)",

@@ -196,9 +196,9 @@ def read_any(Index index not None, const int64_t[::1] numbers, str kind, sends):
     for i in range(n_columns):
         read.append(_open_column(&columns[i], rows, _binary_copier(sends[i])))
     with nogil:
-        # Texts are checked by column; if one is not UTF-8, all are read again and checked by cell.
+        # Texts are checked by column; if one is not valid, all are read again and checked by cell.
         outcome = _read_columns(index, numbers, columns, n_columns, _copy_bytes if text == _copy_text else text)
-        if text == _copy_text and outcome == _READ and not _are_utf8(columns, n_columns, rows):
+        if text == _copy_text and outcome == _READ and not _are_texts(columns, n_columns, rows):
             outcome = _read_columns(index, numbers, columns, n_columns, text)
     if outcome == _CHANGES:
         raise ValueError(_CHANGED)
@@ -286,15 +286,15 @@ cdef _Outcome _read_columns(
     return _READ
 
 
-cdef bint _are_utf8(const _Column* columns, Py_ssize_t n_columns, Py_ssize_t rows) noexcept nogil:
-    """Return whether each value is UTF-8: the concatenation is, and no value begins within a character."""
+cdef bint _are_texts(const _Column* columns, Py_ssize_t n_columns, Py_ssize_t rows) noexcept nogil:
+    """Return whether each value is valid text: the concatenation is, and no value begins within a character."""
     cdef const uint8_t* values
     cdef Py_ssize_t i, row, used
     for i in range(n_columns):
         values, used = columns[i].to, columns[i].used
-        if _is_ascii(values, used):
+        if _is_plain(values, used):
             continue
-        if not is_utf8(values, used):
+        if not is_utf8(values, used) or memchr(values, 0, used) != NULL:
             return False
         for row in range(rows):
             if columns[i].offsets[row] < used and values[columns[i].offsets[row]] & 0xC0 == 0x80:
@@ -302,11 +302,12 @@ cdef bint _are_utf8(const _Column* columns, Py_ssize_t n_columns, Py_ssize_t row
     return True
 
 
-cdef bint _is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+cdef bint _is_plain(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """Return whether all bytes are ASCII characters, and none is zero."""
     cdef uint8_t high = 0
     cdef Py_ssize_t i
     for i in range(size):
-        high |= at[i]
+        high |= at[i] | (at[i] - 1)  # of a zero, the difference is 0xff
     return high < 0x80
 
 

@@ -134,6 +134,9 @@ cdef class Index:
                     refused[0] = row
                     refused[1] = self.in_stream
                     self.refused.size += 16
+                    # What follows a damaged Stream Start is inside its stream block all the same.
+                    if not has_contexts and end > start and data[start] == STREAM_START and by_tag[STREAM_START]:
+                        self.in_stream = True
         self.n_cells = self.kind_bytes.size
 
     def tags(self):

@@ -376,13 +376,9 @@ cdef bint _receive_numeric(const uint8_t* at, Py_ssize_t size, const _Type* type
 
 
 cdef Py_ssize_t _copy_text(const uint8_t* at, Py_ssize_t size, uint8_t* to) noexcept nogil:
+    """Copy text, in either format: UTF-8 without a zero byte."""
     memcpy(to, at, size)
-    return size if is_utf8(at, size) else -1
-
-
-cdef Py_ssize_t _copy_sent_text(const uint8_t* at, Py_ssize_t size, uint8_t* to) noexcept nogil:
-    """Copy text in binary format, which has no zero byte."""
-    return _copy_text(at, size, to) if memchr(at, 0, size) == NULL else -1
+    return size if is_utf8(at, size) and memchr(at, 0, size) == NULL else -1
 
 
 cdef Py_ssize_t _copy_bytes(const uint8_t* at, Py_ssize_t size, uint8_t* to) noexcept nogil:
@@ -486,7 +482,7 @@ cdef _Copier _binary_copier(str send) noexcept:
     if send in ("raw", "byteasend"):
         return _copy_bytes
     if send in ("textsend", "varcharsend", "bpcharsend", "namesend", "json_send"):
-        return _copy_sent_text
+        return _copy_text
     if send == "uuid_send":
         return _copy_uuid
     return NULL

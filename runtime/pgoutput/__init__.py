@@ -1,35 +1,32 @@
 """Read, write, record and replicate PostgreSQL's logical replication stream (the output plugin `pgoutput`).
 
-===========================  ==========================================================================
-module                       contents
-===========================  ==========================================================================
-`pgoutput.messages`          a class for each message
-`pgoutput.vN`                `decode` and `encode` of protocol version N
-`pgoutput.envelope`          `decode` and `encode` of the streaming replication protocol (XLogData, …)
-`pgoutput.stream`            `StreamDecoder`, `Transactions`, `Tables`: classes that keep a stream's state
-`pgoutput.stream.check`      rules that every server's stream obeys
-`pgoutput.values`            column values as Python objects, Arrow arrays and PostgreSQL's text
-`pgoutput.columns`           batches of messages as Arrow columns, and back
-`pgoutput.capturefile`       capture files: messages as JSON lines
-`pgoutput.jsonlines`         messages as JSON objects, and back
-`pgoutput.recorder`          `Recorder`: records a replication slot
-`pgoutput.recording`         recordings: folders of Parquet segments
-`pgoutput.replica`           Delta tables that follow a recording
-`pgoutput.verification`      proves that Delta tables equal the source
-`pgoutput.spark`             the PySpark data source `pgoutput`, column functions, and `replicate`
-`pgoutput.synth`             `Scenario`: synthetic streams, and the expected rows of their tables
-`pgoutput.synth.workload`    large synthetic streams for load tests
-`pgoutput.standin`           a stand-in server for real replication clients
-`pgoutput.vectors`           test vectors for decoders in any language
-`pgoutput.testing`           Hypothesis strategies of streams, and pytest fixtures
-`pgoutput.strategies`        Hypothesis strategies of single messages, for each protocol version
-`pgoutput.schemas`           Spark and Arrow schemas of the messages
-`pgoutput.errors`            all errors, also exported here
-`pgoutput.wire`              LSNs and timestamps
-`pgoutput.versions`          protocol versions, options, and the servers that know them
-`pgoutput.catalog`           PostgreSQL's built-in types
-`pgoutput.compiled`          whether the compiled kernel is in use, and why not
-===========================  ==========================================================================
+============================================  ============================================================
+modules                                       contents
+============================================  ============================================================
+`pgoutput.messages`                           a class for each message
+`pgoutput.vN`, `pgoutput.envelope`            `decode` and `encode` of protocol version N, and of the
+                                              streaming replication protocol (XLogData, …)
+`pgoutput.stream`                             `StreamDecoder`, `Transactions`, `Tables`: a stream's state
+`pgoutput.stream.check`                       rules that every server's stream obeys
+`pgoutput.values`                             values as Python objects, Arrow arrays and PostgreSQL's text
+`pgoutput.columns`                            batches of messages as Arrow columns, and back
+`pgoutput.capturefile`, `pgoutput.jsonlines`  messages as JSON lines in files, and as JSON objects
+`pgoutput.recorder`                           `Recorder`: records a replication slot
+`pgoutput.recording`                          recordings: folders of Parquet segments
+`pgoutput.replica`                            Delta tables that follow a recording
+`pgoutput.verification`                       proves that Delta tables equal the source
+`pgoutput.spark`                              the data source `pgoutput`, column functions, and `replicate`
+`pgoutput.synth`, `pgoutput.synth.workload`   `Scenario`: synthetic streams with the expected rows of their
+                                              tables; large streams for load tests
+`pgoutput.standin`                            a stand-in server for real replication clients
+`pgoutput.vectors`                            test vectors for decoders in any language
+`pgoutput.testing`, `pgoutput.strategies`     pytest fixtures, and Hypothesis strategies of streams and of
+                                              single messages of each protocol version
+`pgoutput.schemas`                            Spark and Arrow schemas of the messages
+`pgoutput.errors`, `pgoutput.wire`            all errors, also exported here; LSNs and timestamps
+`pgoutput.versions`, `pgoutput.catalog`,      protocol versions and the servers that know them; built-in
+`pgoutput.compiled`                           types; whether the compiled kernel is in use, and why not
+============================================  ============================================================
 
 A module or package is public if it is in this table. In a package, only the names in its `__all__` are
 public. Everything else may change in any release.
@@ -47,6 +44,7 @@ from pgoutput.errors import (
     ConnectionLost,
     DecodeError,
     EncodeError,
+    MissingExtraError,
     PgoutputError,
     RecordingError,
     RecordingInUse,
@@ -81,6 +79,7 @@ __all__ = [
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
+    "MissingExtraError",
     "PgoutputError",
     "Recorder",
     "Recording",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -97,13 +98,15 @@ def blueprint(role: str, proto_version: int, *, batch: bool = False) -> Blueprin
     raise LookupError(f"protocol version {proto_version} has no message with the role {role}{rows}")
 
 
-def neutral_messages(role: str, proto_version: int) -> list[Message]:
-    """Return one message of each class that has the role `role`, such as `insert`; all fields are 0 or empty.
+def drawn_messages(role: str, proto_version: int, random: Random) -> list[Message]:
+    """Return a message with random fields of each class that has the role `role`, such as `payload`.
 
-    Classes that the protocol version does not have are left out.
+    Flags with a meaning have all their bits. Classes that the protocol version does not have are left out.
     """
     layouts = {kind: layout_of(kind, proto_version) for kind in classes(role)}
-    return [kind(**_neutral_values(layout.fields)) for kind, layout in layouts.items() if layout is not None]
+    return [
+        kind(**_drawn_values(layout.fields, random)) for kind, layout in layouts.items() if layout is not None
+    ]
 
 
 @cache
@@ -180,6 +183,38 @@ def _neutral_value(field: Field) -> Any:
     if field.kind == "flags":
         return getattr(messages, field.type)(0)
     return _NEUTRAL.get(field.kind, 0)
+
+
+def _drawn_values(fields: tuple[Field, ...], random: Random) -> dict[str, Any]:
+    always = (field for field in fields if field.when is None and field.kind not in _WITHOUT_ATTRIBUTE)
+    return {field.name: _drawn_value(field, random) for field in always}
+
+
+def _drawn_value(field: Field, random: Random) -> Any:
+    """Return a random value of a field; a tuple gets its neutral value."""
+    size = random.randrange(4)
+    match field.kind:
+        case "integer":
+            bits = 8 * field.size
+            low = -(1 << bits - 1) if field.signed else 0
+            return random.choice((0, 1, low, low + (1 << bits) - 1, low + random.getrandbits(bits)))
+        case "enum":
+            return getattr(messages, field.type)(random.choice([*field.values]))
+        case "flags":
+            kind = getattr(messages, field.type)
+            return kind(sum(int(bit) for bit in field.values if field.means or random.random() < 0.5))
+        case "bool":
+            return random.random() < 0.5
+        case "string":
+            return "".join(random.choices("azAZ09 _'\"\\\n\u00e4\u20ac\U0001f418", k=size))
+        case "bytes" | "rest":
+            return random.randbytes(size)
+        case "list" if field.element == "struct":
+            kind = getattr(messages, field.type)
+            return tuple(kind(**_drawn_values(field.fields, random)) for _ in range(size))
+        case "list" if field.element == "number":
+            return tuple(_drawn_value(field.fields[0], random) for _ in range(size))
+    return _neutral_value(field)
 
 
 _WITHOUT_ATTRIBUTE: Final = ("count", "length", "literal", "choice")

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-
-class MissingExtraError(ModuleNotFoundError):
-    """A third-party package is missing; the error text has the shell command that installs it.
-
-    Attributes:
-        extra: The extra of `pgoutput` that installs the package.
-    """
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is missing: {install_line(extra)}", name=package)
-        self.extra = extra
+from pgoutput.errors import MissingExtraError as MissingExtraError, install_line as install_line
 
 
 def require(extra: str, *packages: str) -> None:
@@ -30,8 +20,3 @@ def require(extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise MissingExtraError(package, extra)
-
-
-def install_line(*extras: str) -> str:
-    """Return the shell command that installs `pgoutput` with the given extras."""
-    return f"pip install 'pgoutput[{','.join(extras)}]'"

@@ -20,16 +20,7 @@ from pgoutput._protocols import CELLS
 from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import flags_from_int, value_from_json, value_to_json
 from pgoutput.messages import Cell, Message
-from pgoutput.wire import (
-    EPOCH_UNIX_MICROSECONDS,
-    UNCHANGED,
-    UNIX_YEAR_1,
-    UNIX_YEAR_10000,
-    Unchanged,
-    from_datetime,
-    is_utf8,
-    to_datetime,
-)
+from pgoutput.wire import TIMES, UNCHANGED, Unchanged, from_datetime, is_utf8, to_datetime
 
 TYPE: Final = "type"
 """Name of the column with the name of the message."""
@@ -44,7 +35,6 @@ _FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
 }
 
 _INT64: Final = -(1 << 63), (1 << 63) - 1
-_TIMES: Final = UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS - 1
 
 
 def value_range(field: Field) -> tuple[int, int]:
@@ -54,7 +44,7 @@ def value_range(field: Field) -> tuple[int, int]:
     the caller has it in an int64, where it is negative.
     """
     if field.type == "timestamp":
-        return _TIMES
+        return TIMES[0], TIMES[-1]
     return _INT64 if field.signed else (0, _INT64[1])
 
 

@@ -185,9 +185,16 @@ def _tuple_problems(field: Field, value: Any, path: str) -> Iterator[_Problem]:
             path,
             f"{len(value)} columns do not fit into Int{field.size * 8}, the count before them",
         )
+    sizes = {cell.form: cell.length_size for cell in field.cells}
     for i, cell in enumerate(value):
         if isinstance(cell, str):
             yield from _text_problems(cell, f"{path}[{i}]", zero=True)
+        if isinstance(cell, str | bytes):
+            length = len(cell if isinstance(cell, bytes) else cell.encode(errors="surrogateescape"))
+            size = sizes["binary" if isinstance(cell, bytes) else "text"]
+            if length >> size * 8:
+                text = f"{length} bytes do not fit into Int{size * 8}, the length before them"
+                yield f"{path}[{i}]", text
         elif cell is not None and cell is not UNCHANGED and not isinstance(cell, bytes):
             yield f"{path}[{i}]", f"expected None, UNCHANGED, a str or bytes, found {_kind(cell)}"
 

@@ -13,6 +13,7 @@
     └── ReplicationError      a server does not send the requested stream
         ├── ChangesLost       the server cannot continue a recording any more
         └── ConnectionLost    connection lost or refused; retryable
+    MissingExtraError         a package is not installed: the text has the command that installs it
 
 The text of an exception says what is wrong, where it is, and what was expected. Misuse of a function (a wrong
 argument type, an impossible option) raises TypeError or ValueError.
@@ -25,6 +26,7 @@ __all__ = [
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
+    "MissingExtraError",
     "PgoutputError",
     "RecordingError",
     "RecordingInUse",
@@ -110,3 +112,20 @@ class ChangesLost(ReplicationError):
 
 class ConnectionLost(ReplicationError):
     """Connection lost or refused; retryable."""
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A third-party package is missing; the error text has the shell command that installs it.
+
+    Attributes:
+        extra: The extra of `pgoutput` that installs the package.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is missing: {install_line(extra)}", name=package)
+        self.extra = extra
+
+
+def install_line(*extras: str) -> str:
+    """Return the shell command that installs `pgoutput` with the given extras."""
+    return f"pip install 'pgoutput[{','.join(extras)}]'"

@@ -46,14 +46,28 @@ UNIX_YEAR_1: Final = -62_135_596_800_000_000
 UNIX_YEAR_10000: Final = 253_402_300_800_000_000
 """10000-01-01 00:00 UTC in microseconds since 1970: the first moment beyond the range of Python and Spark."""
 
+TIMES: Final = range(UNIX_YEAR_1 - EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_10000 - EPOCH_UNIX_MICROSECONDS)
+"""Timestamps of messages that Python and Spark represent: those in the years 1 to 9999."""
+
+NO_TEXT: Final = "\0"
+"""The first character of what stands for a value without valid text; see `hex_text`."""
+
+INFINITE_TIMESTAMPS: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
+"""Text of the infinite timestamps, by the number of microseconds that the server sends for them."""
+
+_CYCLE: Final = 146_097 * 86_400_000_000
+"""Microseconds in the 400-year cycle of the Gregorian calendar."""
+
 __all__ = [
     "format_lsn",
+    "format_time",
     "from_datetime",
     "parse_lsn",
     "to_datetime",
 ]
 
 _Flags = TypeVar("_Flags", bound=enum.IntFlag)
+_ESCAPE = re.compile(r"\\(?=x(?:[89a-f][0-9a-f]|5c))")
 _LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 
 
@@ -92,8 +106,31 @@ def is_utf8(text: str) -> bool:
 
 
 def shown_text(text: str) -> str:
-    r"""Return a decoded text in valid UTF-8; bytes that are not UTF-8 become escapes such as `\xff`."""
+    r"""Return a decoded text in valid UTF-8, to be shown; bytes that are not UTF-8 become `\xff`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def stored_name(name: str) -> str:
+    r"""Return a decoded name in valid UTF-8, to be stored; different names stay different.
+
+    Bytes that are not UTF-8 become `\xff`. If a name has this very text, its backslash becomes `\x5c`.
+    """
+    return shown_text(_ESCAPE.sub(r"\\x5c", name))
+
+
+def stored_text(text: str) -> str:
+    """Return the decoded text of a value in valid UTF-8, to be stored; different texts stay different.
+
+    Text that is not UTF-8, or has a zero byte, becomes `hex_text`.
+    """
+    if (text.isascii() or is_utf8(text)) and NO_TEXT not in text:
+        return text
+    return hex_text(text.encode("utf-8", "surrogateescape"))
+
+
+def hex_text(raw: bytes) -> str:
+    r"""Return what stands for a value without valid text: U+0000, which no text has, and hex as `\x00ff`."""
+    return f"{NO_TEXT}\\x{raw.hex()}"
 
 
 def write_string(text: str) -> bytes:
@@ -215,6 +252,26 @@ def to_datetime(timestamp: int) -> datetime:
         OverflowError: The year is before 1 or after 9999.
     """
     return EPOCH + timedelta(microseconds=timestamp)
+
+
+def format_time(timestamp: int, separator: str = " ", precision: str = "seconds") -> str:
+    """Return a message's timestamp (microseconds since 2000-01-01 00:00 UTC) as text, whatever its year.
+
+    The text is ISO 8601 in UTC. Outside the years 1 to 9999 it is as PostgreSQL writes it: `infinity`,
+    `294276-12-31 23:59:59+00:00`, `0044-03-15 12:00:00+00:00 BC`.
+
+    Args:
+        timestamp: The timestamp, a signed integer of 64 bits.
+        separator: The character between date and time.
+        precision: The argument `timespec` of `datetime.isoformat`: `auto` for microseconds.
+    """
+    if timestamp in INFINITE_TIMESTAMPS:
+        return INFINITE_TIMESTAMPS[timestamp]
+    cycles, rest = divmod(timestamp, _CYCLE)
+    moment = to_datetime(rest)
+    year = moment.year + 400 * cycles
+    text = moment.isoformat(separator, precision)[4:]
+    return f"{year:04d}{text}" if year > 0 else f"{1 - year:04d}{text} BC"
 
 
 def from_datetime(moment: datetime) -> int:

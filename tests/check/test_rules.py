@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgoutput import envelope, messages as m
-from pgoutput.stream import StreamDecoder
+from pgoutput.stream import StreamDecoder, encode_for
 from pgoutput.stream.check import RULES, Checker, CheckOptions, Violation, check, samples as s
 from pgoutput.stream.check.model import Rule, rule
 from pgoutput.stream.check.rules import find_rule
@@ -142,6 +142,16 @@ WHOLE = [
 def test_a_missing_message_is_reported_once(stream: list[m.Message], missing: int) -> None:
     assert rule_names(list(check(stream, STREAMED))) == []
     assert len(list(check([*stream[:missing], *stream[missing + 1 :]], STREAMED))) == 1
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_only_the_first_message_after_a_damaged_opener_is_reported(size: int) -> None:
+    """The transaction of the block is unknown until the next message has an xid."""
+    opener, *others = (encode_for(one, WRITTEN) for one in STREAM)
+    checker = Checker(WRITTEN, streaming=STREAMED.streaming)
+    found = [checker.feed(one) for one in (opener[:size], *others)]
+    assert [one and one.rule for one in found[:2]] == ["message", "xid-in-blocks"]
+    assert found[2:] == [None] * (len(others) - 1)
 
 
 def test_a_wrong_relation_is_reported_once_until_it_is_sent_again() -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pgoutput import envelope, messages as m, v2, v3, v4
 from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
 from pgoutput.versions import CODECS, Codec
-from tests.messages import STOP, make_column, make_relation, start_block
+from tests.messages import STOP, UNKNOWN_FLAG, make_column, make_relation, start_block, unknown_bit
 from tests.versions import PLAIN, needs_version
 
 v1: Any = CODECS.get(1)
@@ -27,6 +27,7 @@ BEGIN = m.Begin(final_lsn=1, commit_time=2, xid=3)
 COLUMN = make_column("a", 23)
 RELATION = make_relation(COLUMN)
 INSERT = m.Insert(relation_oid=1, new=("a",))
+UNKNOWN_MESSAGE_FLAG = unknown_bit(m.MessageFlag)
 LOGICAL = m.LogicalMessage(flags=m.MessageFlag(0), lsn=0, prefix="", content=b"")
 
 
@@ -120,10 +121,13 @@ ENCODE: list[tuple[Any, ...]] = [
         m.Truncate(options=m.TruncateOption(128), relation_oids=()),
         "Truncate.options: expected bits of 0x03, found 0x80",
     ),
-    (changed(LOGICAL, flags=3), "LogicalMessage.flags: expected bits of 0x01, found 0x03"),
     (
-        changed(RELATION, columns=(changed(COLUMN, flags=2),)),
-        "Relation.columns[0].flags: expected bits of 0x01, found 0x02",
+        changed(LOGICAL, flags=1 | UNKNOWN_MESSAGE_FLAG),
+        f"LogicalMessage.flags: expected bits of 0x01, found {1 | UNKNOWN_MESSAGE_FLAG:#04x}",
+    ),
+    (
+        changed(RELATION, columns=(changed(COLUMN, flags=UNKNOWN_FLAG),)),
+        f"Relation.columns[0].flags: expected bits of 0x01, found {UNKNOWN_FLAG:#04x}",
     ),
     (
         changed(m.Truncate(options=m.TruncateOption(0), relation_oids=()), options=-1),
@@ -310,8 +314,8 @@ DECODE: list[tuple[Any, ...]] = [
     ),
     (
         PLAIN,
-        "52 00000001 00 7400 64 0002 01 6100 00000017 ffffffff 02 6200 00000017 ffffffff",
-        "Relation.columns[1].flags at byte 22: expected bits of 0x01, found 0x02",
+        f"52 00000001 00 7400 64 0002 01 6100 00000017 ffffffff {UNKNOWN_FLAG:02x} 6200 00000017 ffffffff",
+        f"Relation.columns[1].flags at byte 22: expected bits of 0x01, found {UNKNOWN_FLAG:#04x}",
     ),
     (PLAIN, "52 00000001 70", "Relation.namespace at byte 5: no zero byte ends this string"),
     (PLAIN, "54 00000000 80", "Truncate.options at byte 5: expected bits of 0x03, found 0x80"),

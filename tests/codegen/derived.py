@@ -21,14 +21,10 @@ from codegen.load import load
 from codegen.lock import LOCK, read_lock
 from codegen.render import render
 from tests.codegen import forked
+from tests.codegen.free import EXAMPLE, EXAMPLE_VERSION, VALUES, free
 from tests.codegen.spec_copy import ROOT, SpecCopy
 from tests.effort import examples
 from tests.versions import NEWEST, WRITTEN
-
-README = (ROOT / "spec/README.md").read_text(encoding="utf-8")
-_EXAMPLE = README[README.index("## A new version, step by step") :]
-_EXAMPLE_VERSION = 5
-"""The number of the protocol version that the README's example adds."""
 
 OLD, NEW, LAST = WRITTEN, NEWEST + 1, NEWEST + 2
 """The version whose messages tests write by hand, and the versions that `five` and `six` add to a spec."""
@@ -36,20 +32,20 @@ OLD, NEW, LAST = WRITTEN, NEWEST + 1, NEWEST + 2
 _HIDDEN = "      HIDDEN: {value: 128, versions: 5+, doc: The column is hidden.}\n"
 
 _TYPES = """\
-  rownum:
+  row_number:
     oid: 8602
     array_oid: 8603
     server: 20+
     doc: The number of a row.
     text: Decimal digits.
     binary: Int64, signed.
-    output: rownumout
-    send: rownumsend
+    output: row_numberout
+    send: row_numbersend
     modifier: none
     arrow: int64
     spark: LongType
     like: int8
-  label:
+  text_label:
     oid: 8604
     array_oid: 8605
     server: 20+
@@ -132,9 +128,9 @@ _PARTS_OF_EVERYTHING = {
 """YAML of the structs and types that the message Everything needs, by section of the spec."""
 
 _NEW_FIELDS = {
-    "  Relation:": "      - {name: kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
-    "  RelationColumn:": "      - {name: collation, type: string, versions: 5+, doc: Its collation.}\n",
-    "  Insert:": "      - {name: comment, type: string, versions: 5+, doc: A text.}\n",
+    "  Relation:": "      - {name: identity_kind, type: ReplicaIdentity, versions: 5+, doc: An enum.}\n",
+    "  RelationColumn:": "      - {name: collation_name, type: string, versions: 5+, doc: Its collation.}\n",
+    "  Insert:": "      - {name: insert_comment, type: string, versions: 5+, doc: A text.}\n",
 }
 """YAML of fields to add to messages that every stream has, by the message or struct that gets them."""
 
@@ -149,7 +145,7 @@ def newest(spec: SpecCopy) -> int:
 
 def numbered(block: str, number: int) -> str:
     """Replace version 5 in YAML by `number`, and PostgreSQL 20 by the release that belongs to `number`."""
-    block = re.sub(rf"\b{_EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
+    block = re.sub(rf"\b{EXAMPLE_VERSION}(?=:\n|\+)", str(number), block)
     return block.replace("server: 20+", f"server: {15 + number}+")
 
 
@@ -161,7 +157,7 @@ def add_version(spec: SpecCopy) -> int:
     return number
 
 
-def example(spec: SpecCopy) -> None:
+def example(spec: SpecCopy, blocks: str = EXAMPLE) -> None:
     """Add the example version of spec/README.md to a spec: each YAML block to the section that it names.
 
     What the versions after `OLD` have added is not part of the new version: tests write its messages by hand.
@@ -172,9 +168,11 @@ def example(spec: SpecCopy) -> None:
         for added in range(OLD + 1, number):
             text = text.replace(f"versions: {added}+", f"versions: {added}-{number - 1}")
         spec.write(text, name)
-    for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", numbered(_EXAMPLE, number), re.DOTALL):
+    for key, block in re.findall(r"```yaml\n# (\w+)\n(.*?)```", numbered(blocks, number), re.DOTALL):
         if key == "types":
             _add_types(spec, block)
+        elif key == "scalars" and free(block, yaml=True) in spec.read():
+            continue
         else:
             spec.add(f"{key}:" if key.islower() else f"  {key}:", block)
 
@@ -233,15 +231,16 @@ def generate(folder: Path, *derive: Derive) -> Path:
 def run_python(out: Path, code: str) -> None:
     """Run Python code with the generated modules of `out` instead of those in generated/.
 
-    The code has the numbers `OLD`, `NEW`, `LAST` and `EXAMPLES` (of Hypothesis), the codecs `v_old`, `v_new`
-    and `v_last`, the message classes as `m`, and `error_of`, which returns type, text and fields of the error
-    that a call raises.
+    The code passes through `free`. It has the numbers `OLD`, `NEW`, `LAST` and `EXAMPLES` (of Hypothesis),
+    the invented `VALUES` of enums and flags by name, the codecs `v_old`, `v_new` and `v_last`, the message
+    classes as `m`, and `error_of`, which returns type, text and fields of the error that a call raises.
     """
+    values = {free(name): value for name, value in VALUES.items()}
     prelude = f"""\
 from pgoutput import messages as m
 from pgoutput.errors import DecodeError, EncodeError
 from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
-OLD, NEW, LAST, EXAMPLES = {OLD}, {NEW}, {LAST}, {examples(80)}
+OLD, NEW, LAST, EXAMPLES, VALUES = {OLD}, {NEW}, {LAST}, {examples(80)}, {values}
 v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
 
 def error_of(call, *arguments):
@@ -251,7 +250,7 @@ def error_of(call, *arguments):
         return type(error), str(error), vars(error)
     raise AssertionError(f"{{call}} accepts {{arguments}}")
 """
-    output = forked.run(out, prelude + textwrap.dedent(code))
+    output = forked.run(out, prelude + free(textwrap.dedent(code)))
     assert not output, output
 
 

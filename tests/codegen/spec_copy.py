@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-ROOT = Path(__file__).parents[2]
+from tests.codegen.free import ROOT as ROOT, free
 
 
 class Result(NamedTuple):
@@ -36,18 +36,23 @@ class SpecCopy:
 
     def replace(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
         """Replace a text that occurs exactly once in the file `name`."""
-        text = self.read(name)
+        text, old, new = self.read(name), free(old, yaml=True), free(new, yaml=True)
         assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {name}"
         self.write(text.replace(old, new), name)
 
     def replace_last(self, old: str, new: str, name: str = "pgoutput.yaml") -> None:
         """Replace the last occurrence of a text in the file `name`."""
+        old, new = free(old, yaml=True), free(new, yaml=True)
         head, found, tail = self.read(name).rpartition(old)
         assert found, f"{old!r} is not in {name}"
         self.write(head + new + tail, name)
 
     def add(self, key: str, block: str, name: str = "pgoutput.yaml") -> None:
-        """Append the lines `block` to the YAML block that starts with the line `key` in the file `name`."""
+        """Append the lines `block` to the YAML block that starts with the line `key` in the file `name`.
+
+        What `block` invents is replaced where the project's spec has it, see `tests.codegen.free`.
+        """
+        key, block = free(key, yaml=True), free(block, yaml=True)
         lines = self.read(name).splitlines(keepends=True)
         start = lines.index(key + "\n")
         depth = len(key) - len(key.lstrip())

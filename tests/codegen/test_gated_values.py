@@ -10,6 +10,7 @@ import pytest
 import hatch_build
 from pgoutput import compiled
 from tests.codegen.derived import LAST, NEW, OLD, add_version, five as add_five, newest, run_python
+from tests.codegen.free import VALUES, free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED, NEWEST, OLDEST
 
@@ -17,6 +18,7 @@ CODEC = """
 from pgoutput.stream import StreamDecoder
 
 FLAGS = m.TruncateOption.ONLY | m.TruncateOption.CASCADE
+A, ONLY, HIDDEN = VALUES["ANY"], int(VALUES["ONLY"]), int(VALUES["HIDDEN"])
 ADDED = {
     "Relation.replica_identity": m.Relation(
         oid=1, namespace="", name="t", replica_identity=m.ReplicaIdentity.ANY, columns=()
@@ -32,15 +34,19 @@ ADDED = {
 }
 ENCODE = {
     "Relation.replica_identity": (
-        f"expected one of 'd', 'n', 'f', 'i', found <ReplicaIdentity.ANY: 'a'>: it came with version {NEW}"
+        f"expected one of 'd', 'n', 'f', 'i', found <ReplicaIdentity.ANY: {A!r}>: it came with version {NEW}"
     ),
-    "Truncate.options": f"expected bits of 0x03, found 0x05: 0x04 came with version {NEW}",
-    "Relation.columns[0].flags": f"expected bits of 0x01, found 0x80: 0x80 came with version {NEW}",
+    "Truncate.options": (
+        f"expected bits of 0x03, found 0x{ONLY + 1:02x}: 0x{ONLY:02x} came with version {NEW}"
+    ),
+    "Relation.columns[0].flags": (
+        f"expected bits of 0x01, found 0x{HIDDEN:02x}: 0x{HIDDEN:02x} came with version {NEW}"
+    ),
 }
-DECODE = {
-    "Relation.replica_identity": f"expected one of 'd', 'n', 'f', 'i', found 'a': it came with version {NEW}",
-    "Truncate.options": f"expected bits of 0x03, found 0x05: 0x04 came with version {NEW}",
-    "Relation.columns[0].flags": f"expected bits of 0x01, found 0x80: 0x80 came with version {NEW}",
+DECODE = ENCODE | {
+    "Relation.replica_identity": (
+        f"expected one of 'd', 'n', 'f', 'i', found {A!r}: it came with version {NEW}"
+    ),
 }
 
 
@@ -57,7 +63,9 @@ for where, message in ADDED.items():
         assert text(encode, message) == f"{where}: {ENCODE[where]}", text(encode, message)
     for decode in (v_old.decode, v_old.pure_decode, StreamDecoder(OLD).decode):
         assert text(decode, data).startswith(where) and DECODE[where] in text(decode, data), where
-assert text(v_new.decode, data.replace(b"f\\0\\1\\x80", b"f\\0\\1\\x82")).endswith("found 0x82")
+(unknown, *_) = (bit for bit in (1 << one for one in range(8)) if not bit & sum(m.ColumnFlag))
+hidden, more = (b"f\\0\\1" + bytes([one]) for one in (HIDDEN, HIDDEN + unknown))
+assert text(v_new.decode, data.replace(hidden, more)).endswith(f"found 0x{HIDDEN + unknown:02x}")
 odd = m.Relation(oid=1, namespace="", name="t", replica_identity="xx", columns=())
 assert text(v_old.encode, odd).endswith("found 'xx'")
 """
@@ -78,8 +86,8 @@ relation = m.Relation(
 truncate = m.Truncate(options=m.TruncateOption.ONLY, relation_oids=(1,))
 data = pa.array([v_new.encode(relation), v_new.encode(truncate)], pa.binary())
 headers = ColumnDecoder(NEW).decode(data).headers
-assert headers["replica_identity"].to_pylist() == ["a", None]
-assert headers["options"].to_pylist() == [None, 4]
+assert headers["replica_identity"].to_pylist() == [VALUES["ANY"], None]
+assert headers["options"].to_pylist() == [None, int(VALUES["ONLY"])]
 for one in data:
     assert f"came with version {NEW}" in error_of(ColumnDecoder(OLD).decode, pa.array([one], pa.binary()))[1]
 """
@@ -111,8 +119,9 @@ def test_strategies_draw_a_new_value_and_bit(five: Path) -> None:
         from pgoutput import strategies
 
         quick = settings(deadline=None, database=None, max_examples=300)
-        find(strategies.VERSIONS[NEW]()["Relation"], lambda one: one.replica_identity == "a", settings=quick)
-        find(strategies.VERSIONS[NEW]()["Truncate"], lambda one: one.options & 4, settings=quick)
+        drawn, any_, only = strategies.VERSIONS[NEW](), VALUES["ANY"], int(VALUES["ONLY"])
+        find(drawn["Relation"], lambda one: one.replica_identity == any_, settings=quick)
+        find(drawn["Truncate"], lambda one: one.options & only, settings=quick)
         """,
     )
 
@@ -133,8 +142,8 @@ def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -
             "replica_identity": {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "INDEX"},
             "options": {"1": "CASCADE", "2": "RESTART_IDENTITY"},
         }
-        assert values(NEW)["replica_identity"] == values(OLD)["replica_identity"] | {"a": "ANY"}
-        assert values(NEW)["options"] == values(OLD)["options"] | {"4": "ONLY"}
+        assert values(NEW)["replica_identity"] == values(OLD)["replica_identity"] | {VALUES["ANY"]: "ANY"}
+        assert values(NEW)["options"] == values(OLD)["options"] | {VALUES["ONLY"]: "ONLY"}
         """,
     )
 
@@ -142,9 +151,10 @@ def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -
 def test_the_reference_lists_the_values_of_each_version(five: Path) -> None:
     pages = {n: (five / f"reference/v{n}.md").read_text(encoding="utf-8") for n in (OLD, NEW)}
     assert pages[OLD] == (ROOT / f"generated/reference/v{OLD}.md").read_text(encoding="utf-8")
-    assert f"- `a` ANY: The columns of any unique index. Since protocol version {NEW}." in pages[NEW]
-    assert "- 4 ONLY: TRUNCATE ONLY leaves out the descendants of the named tables." in pages[NEW]
-    assert "Values: 1 CASCADE, 2 RESTART_IDENTITY, 4 ONLY." in pages[NEW]
+    any_, only = (free(f"{VALUES[name]}{mark} {name}") for name, mark in (("ANY", "`"), ("ONLY", "")))
+    assert f"- `{any_}: The columns of any unique index. Since protocol version {NEW}." in pages[NEW]
+    assert f"- {only}: TRUNCATE {free('ONLY')} leaves out the descendants of the named tables." in pages[NEW]
+    assert f"Values: 1 CASCADE, 2 RESTART_IDENTITY, {only}." in pages[NEW]
     messages = (five / "pgoutput/messages.py").read_text(encoding="utf-8")
     assert f"descendants of the named tables. Since protocol version {NEW}." in messages
 
@@ -153,7 +163,8 @@ def test_codecs_and_forms_of_earlier_versions_do_not_change(five: Path) -> None:
     for name in (*(f"v{version}" for version in CAPTURED), "envelope"):
         old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
-        assert new.replace("    if message.flush_lsn is not None:\n        raise ValueError\n", "") == old
+        refusal = free("    if message.flush_lsn is not None:\n        raise ValueError\n")
+        assert new.replace(refusal, "") == old
     kernel = (five / "pgoutput/_kernel.pyx").read_text(encoding="utf-8")
     forms = set(re.findall(r"decode_(\w+_v\d)\(Input", kernel))
     kept = {"relation_v2", "truncate_v2"}
@@ -180,14 +191,16 @@ def test_a_released_version_has_its_own_values_in_the_lock(run: Run, spec: SpecC
     spec.write(spec.read().replace("released: false", "released: true"))
     out = spec.folder.parent / "out"
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    spec.replace(f"value: a, versions: {number}+", f"value: y, versions: {number}+")
+    spec.replace(
+        f"ANY: {{value: a, versions: {number}+", f"ANY: {{value: {VALUES['OTHER']}, versions: {number}+"
+    )
     error = run("--spec", spec.folder, "--out", out).err
     line = spec.read().split("  ReplicaIdentity:\n")[0].count("\n") + 1
     assert error.startswith(
         f"{spec.folder}/pgoutput.yaml:{line}: released-field-changed: v{number} is released: "
         "Relation.replica_identity"
-        " was Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, a ANY},"
-        " is Int8 {d DEFAULT, n NOTHING, f FULL, i INDEX, y ANY}: "
+        f" was Int8 {{d DEFAULT, n NOTHING, f FULL, i INDEX, {VALUES['ANY']} {free('ANY')}}},"
+        f" is Int8 {{d DEFAULT, n NOTHING, f FULL, i INDEX, {VALUES['OTHER']} {free('ANY')}}}: "
     )
 
 
@@ -204,7 +217,7 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
         index = m.ReplicaIdentity.INDEX
         relation = m.Relation(oid=1, namespace="", name="t", replica_identity=index, columns=())
         assert v_old.decode(v_old.encode(relation)) == relation
-        text = "expected one of 'd', 'n', 'f', 'a', found <ReplicaIdentity.INDEX: 'i'>"
+        text = f"expected one of 'd', 'n', 'f', {VALUES['ANY']!r}, found <ReplicaIdentity.INDEX: 'i'>"
         assert text in error_of(v_new.encode, relation)[1]
         """,
     )
@@ -214,24 +227,24 @@ def test_a_version_can_drop_a_value(run: Run, spec: SpecCopy) -> None:
     ("old", "new", "error"),
     [
         (
-            f"value: a, versions: {NEW}+",
-            f"value: a, versions: {LAST}+",
+            f"ANY: {{value: a, versions: {NEW}+",
+            f"ANY: {{value: a, versions: {LAST}+",
             f"ReplicaIdentity.ANY: no version is in the gate `{LAST}+`",
         ),
         (
-            f"value: 4, versions: {NEW}+",
-            f"value: 4, versions: 4-{LAST}",
+            f"ONLY: {{value: 4, versions: {NEW}+",
+            f"ONLY: {{value: 4, versions: 4-{LAST}",
             f"TruncateOption.ONLY: there is no version {LAST}",
         ),
-        (f"value: a, versions: {NEW}+", "value: a, versions: 5..", "`5..` is not a gate"),
+        (f"ANY: {{value: a, versions: {NEW}+", "ANY: {value: a, versions: 5..", "`5..` is not a gate"),
         (
-            f"value: 4, versions: {NEW}+",
-            f"value: 4, versions: {NEW}-{NEWEST}",
+            f"ONLY: {{value: 4, versions: {NEW}+",
+            f"ONLY: {{value: 4, versions: {NEW}-{NEWEST}",
             f"the gate `{NEW}-{NEWEST}` has its larger version first",
         ),
         (
-            f"value: a, versions: {NEW}+",
-            f"value: d, versions: {NEW}+",
+            f"ANY: {{value: a, versions: {NEW}+",
+            f"ANY: {{value: d, versions: {NEW}+",
             "duplicate value `d`, already that of DEFAULT",
         ),
         (
@@ -246,4 +259,4 @@ def test_mistakes_in_gates_of_values(run: Run, spec: SpecCopy, old: str, new: st
     spec.replace(old, new)
     result = run("--spec", spec.folder, "--out", spec.folder.parent / "out")
     assert result.code == 1
-    assert re.match(rf".*pgoutput\.yaml:\d+: .*{re.escape(error)}", result.err), result.err
+    assert re.match(rf".*pgoutput\.yaml:\d+: .*{re.escape(free(error))}", result.err), result.err

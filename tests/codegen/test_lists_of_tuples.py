@@ -11,6 +11,7 @@ import hatch_build
 from codegen.load import load
 from pgoutput import compiled
 from tests.codegen.derived import NEW, ROUND_TRIP, example, generate, run_python
+from tests.codegen.free import free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
 NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
@@ -165,7 +166,7 @@ assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
 """,
     )
     page = (five / f"reference/v{NEW}.md").read_text(encoding="utf-8")
-    assert "- Next, for each of new_rows, `TupleData`: The new rows." in page
+    assert free("- Next, for each of new_rows, `TupleData`: The new rows.") in page
 
 
 INDEX = """
@@ -660,4 +661,4 @@ def test_only_inserts_have_a_list_of_rows(role: str, field: str, text: str, run:
         spec.add("  InsertBatch:", OLD)
     result = run("--spec", spec.folder, "--out", spec.folder / "out")
     assert result.code == 1
-    assert f"InsertBatch.new_rows: {text}\n" in result.err
+    assert f"{free('InsertBatch.new_rows')}: {text}\n" in result.err

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from codegen.yamlfile import YamlFile
+from tests.codegen.free import free
 from tests.codegen.spec_copy import Run, SpecCopy
-from tests.versions import KNOWN, NEWEST, OLDEST, RELEASED, UNKNOWN, needs_version
+from tests.versions import KNOWN, NEWEST, OLDEST, RELEASED, UNKNOWN, WRITTEN, needs_version
 
 FIELD = "      - {name: final_lsn, type: lsn, means: lsn, doc: The LSN of the commit record; equals commit_lsn of the Commit.}"
 COLUMN = "      - {name: flags, type: ColumnFlag, doc: Whether the column is part of the replica identity.}"
@@ -99,9 +100,9 @@ MISTAKES = [
     Mistake("text for number", FLAG, "@      KEY: {value: one, doc: X.}", "ColumnFlag: `value` takes a number, not text"),
     Mistake("unknown role", "    role: begin\n", "@    role: start\n", "Begin: `role`: unknown value `start`; the values are begin, begin_prepare, commit,"),
     Mistake("unknown meaning", FIELD, "@" + FIELD.replace("means: lsn", "means: lns"), "Begin: `means`: unknown value `lns`; the values are xid, subxid, gid, lsn,", hint="; did you mean `lsn`?"),
-    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: `fields` takes a list, not text"),
-    Mistake("text for an entry", "    fields: []\n", "    fields:\n@      - none\n", "StreamStop: entry 1 of `fields` takes a mapping, not text"),
-    Mistake("text for a message", "    fields: []\n", "    fields: []\n@  Ping: none\n", "Ping: `Ping` takes a mapping, not text"),
+    Mistake("text for a list", "    fields: []\n", "@    fields: none\n", "StreamStop: `fields` takes a list, not text", after="  StreamStop:"),
+    Mistake("text for an entry", "    fields: []\n", "    fields:\n@      - none\n", "StreamStop: entry 1 of `fields` takes a mapping, not text", after="  StreamStop:"),
+    Mistake("text for a message", "    fields: []\n", "    fields: []\n@  Ping: none\n", "Ping: `Ping` takes a mapping, not text", after="  StreamStop:"),
     Mistake("list for a condition", ABORT_LSN, "@" + ABORT_LSN.replace("{streaming: parallel}", "[parallel]"), "StreamAbort: `when` takes text or a mapping, not a list"),
     Mistake("type in capitals", FIELD, FIELD.replace("type: lsn", "type: LSN"), "Begin.final_lsn: unknown type `LSN`; the types are uint8,", hint="; did you mean `lsn`?"),
     Mistake("text for a record", FULL, "@      FULL: f", "ReplicaIdentity: `FULL` takes a mapping, not text"),
@@ -218,7 +219,7 @@ MISTAKES = [
     Mistake("meaning in an envelope", WAL_START, "@" + WAL_START.replace("type: lsn,", "type: lsn, means: lsn,"), "XLogData.wal_start: only messages of the protocol pgoutput have `means`", file="replication.yaml"),
     Mistake("meaning in a struct", COLUMN, "@" + COLUMN.replace("ColumnFlag,", "ColumnFlag, means: transactional,"), "RelationColumn.flags: a struct has no `means`"),
     Mistake("meaning of another role", FIELD, "@" + FIELD.replace("means: lsn", "means: gid"), "Begin.final_lsn: the role `begin` has no `gid`; it has xid, lsn, time"),
-    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}"),
+    Mistake("meaning of a role without any", "    fields: []\n", "    fields:\n@      - {name: xid, type: xid, means: xid, doc: X.}\n", "StreamStop.xid: the role `close_block` has no `xid`; it has none", at="      - {name: xid, type: xid, means: xid, doc: X.}", after="  StreamStop:"),
     Mistake("duplicate meaning", FIELD, f"{FIELD}\n@{FIELD.replace('final', 'first')}", "Begin.first_lsn: final_lsn means `lsn` already"),
     Mistake("required meaning is missing", FIELD, FIELD.replace(" means: lsn,", ""), "Begin: the role `begin` needs a field with `means: lsn`", at="    fields:\n" + FIELD.replace(" means: lsn,", "")),
     Mistake("required meaning in some versions only", FIELD, "@" + FIELD.replace("means: lsn,", f"means: lsn, versions: {NEWEST}+,"), "Begin.final_lsn: the role `begin` needs `lsn` in every version and everywhere: leave out `versions`"),
@@ -226,19 +227,19 @@ MISTAKES = [
     Mistake("meaning of a count", COUNT, "@" + COUNT.replace("uint16,", "uint16, means: oid,"), "Relation.count of columns: only a field of message objects has `means`"),
     Mistake("meaning of a literal", "literal: 0,", "literal: 0, means: lsn,", "Commit.flags: only a field of message objects has `means`", after="  Commit:"),
     # Specs that decode every byte and mean something else
-    Mistake("subxid of a change says nothing", SUBXID, "@" + SUBXID.replace(" means: subxid,", ""), "Insert.xid: a field of type xid must say what it means: add `means` with `subxid`, or `none` with the reason in `because`", after="  Insert:"),
+    Mistake("subxid of a change says nothing", SUBXID, "@" + SUBXID.replace(" means: subxid,", ""), "Insert.xid: a field of type xid must say what it means: add `means: subxid`, or `means: none` with the reason in `because`", after="  Insert:"),
     Mistake("subxid of a truncate says nothing", SUBXID, "@" + SUBXID.replace(" means: subxid,", ""), "Truncate.xid: a field of type xid must say", after="  Truncate:"),
     Mistake("subxid of a relation means nothing", SUBXID, SUBXID.replace("means: subxid,", "means: none, because: X.,"), "Relation: version 2 has no field with `means: subxid` and `when: in_stream`; changes that are rolled back would stay", after="  Relation:", at="    fields:\n" + SUBXID.replace("means: subxid,", "means: none, because: X.,")),
     Mistake("subxid from a later version on", SUBXID, SUBXID.replace("versions: 2+", "versions: 3+"), "Delete: version 2 has no field with `means: subxid`", after="  Delete:"),
     Mistake("subxid up to a version", SUBXID, SUBXID.replace("versions: 2+", "versions: 2-3"), "Update: version 4 has no field with `means: subxid`", after="  Update:"),
     Mistake("subxid outside stream blocks", SUBXID, "@" + SUBXID.replace(" when: in_stream,", ""), "Insert.xid: the role `insert` has `subxid` only inside stream blocks: write `when: in_stream`", after="  Insert:"),
-    Mistake("xid of a logical message says nothing", "        means: xid\n", "", "LogicalMessage.xid: a field of type xid must say what it means: add `means` with `xid`, `subxid`", at="      - name: xid\n"),
-    Mistake("flags of a logical message say nothing", "type: MessageFlag, means: transactional,", "type: MessageFlag,", "LogicalMessage.flags: a field of type MessageFlag must say what it means: add `means` with `transactional`"),
+    Mistake("xid of a logical message says nothing", "        means: xid\n", "", "LogicalMessage.xid: a field of type xid must say what it means: add `means: xid`, `means: subxid`, or `means: none`", at="      - name: xid\n"),
+    Mistake("flags of a logical message say nothing", "type: MessageFlag, means: transactional,", "type: MessageFlag,", "LogicalMessage.flags: a field of type MessageFlag must say what it means: add `means: transactional`"),
     Mistake("lsn of a logical message says nothing", "{name: lsn, type: lsn, means: lsn,", "{name: lsn, type: lsn,", "LogicalMessage.lsn: a field of type lsn must say what it means", after="  LogicalMessage:"),
-    Mistake("lsn of an abort says nothing", ABORT_LSN, "@" + ABORT_LSN.replace(" means: lsn,", ""), "StreamAbort.abort_lsn: a field of type lsn must say what it means: add `means` with `lsn`"),
-    Mistake("time of an abort says nothing", "{name: abort_time, type: timestamp, means: time,", "{name: abort_time, type: timestamp,", "StreamAbort.abort_time: a field of type timestamp must say what it means: add `means` with `time`"),
+    Mistake("lsn of an abort says nothing", ABORT_LSN, "@" + ABORT_LSN.replace(" means: lsn,", ""), "StreamAbort.abort_lsn: a field of type lsn must say what it means: add `means: lsn`"),
+    Mistake("time of an abort says nothing", "{name: abort_time, type: timestamp, means: time,", "{name: abort_time, type: timestamp,", "StreamAbort.abort_time: a field of type timestamp must say what it means: add `means: time`"),
     Mistake("prepare_end_lsn says nothing", "type: lsn, means: prepare_end_lsn,", "type: lsn,", "RollbackPrepared.prepare_end_lsn: a field of type lsn must say what it means"),
-    Mistake("old row says nothing", OLD, "@" + OLD.replace(" means: old,", ""), "Update.old: a field of type TupleData must say what it means: add `means` with `new`, `old`, `key`", after="  Update:"),
+    Mistake("old row says nothing", OLD, "@" + OLD.replace(" means: old,", ""), "Update.old: a field of type TupleData must say what it means: add `means: new`, `means: old`, `means: key`", after="  Update:"),
     Mistake("tuple with another meaning", OLD, "@" + OLD.replace("means: old", "means: new"), "Delete.old: the role `delete` has no `new`", after="  Delete:"),
     Mistake("old row that means the key", OLD, "@" + OLD.replace("means: old", "means: key"), "Delete.old: key means `key` already", after="  Delete:"),
     Mistake("number that means a truth value", "type: bool, means: first_block", "type: uint8, means: first_block", "StreamStart.first_stream_segment: the meaning `first_block` needs the type bool, not uint8"),
@@ -303,14 +304,22 @@ MISTAKES = [
     Mistake("merge key", "    title: Begin\n", "    title: Begin\n@    <<: {versions: 2+}\n", "merge keys are not supported"),
     Mistake("own tag", "    title: Begin\n", "@    title: !title Begin\n", "YAML reads `Begin` as !title"),
     Mistake("list as a key", "    title: Begin\n", "@    ? [a, b]\n    : Begin\n", "expected a plain name or number, found a YAML "),
-    Mistake("tab", "    title: Begin\n", "@\ttitle: Begin\n", "YAML: found character '\\t' that cannot start any token"),
+    Mistake("tab", "    title: Begin\n", "@\ttitle: Begin\n", "a tab stands before the text: indent with spaces"),
+    Mistake("indent between two levels", "    title: Begin\n", "@   title: Begin\n", "YAML: 3 spaces before `title: Begin` are no level of the lines above, which have 0 or 2 or 4: write 4"),
+    Mistake("indent of a list", "    fields: []\n", "    fields:\n      - {name: a, type: lsn, doc: X.}\n@     - {name: b, type: lsn, doc: X.}\n", "YAML: 5 spaces before", after="  StreamStop:"),
+    Mistake("message one level too deep", "    fields: []\n", "    fields: []\n@    Ping:\n      tag: '!'\n      doc: X.\n", "StreamStop: `Ping` is a record of its own, but stands inside StreamStop: remove two spaces", after="  StreamStop:"),
+    Mistake("message at the top", "    fields: []\n", "    fields: []\n@Ping:\n  tag: '!'\n  doc: X.\n", "unknown section `Ping`; the sections are versions,", after="  StreamStop:", hint="if it is a record of the section above, write two more spaces before each of its lines"),
+    Mistake("fields not indented", "    fields: []\n", "    fields: []\n@  Ping:\n  tag: '!'\n", "`Ping` has no value: write one, or indent the lines that belong to it", after="  StreamStop:"),
+    Mistake("new message without versions", "    fields: []\n", "    fields: []\n@  Ping:\n    tag: '!'\n    role: payload\n    title: Ping\n    source: x\n    doc: X.\n    fields: [{name: xid, type: xid, means: subxid, when: in_stream, doc: X.}]\n", "released-message-added: ", after="  StreamStop:", hint=f"Ping is new: write `versions: {RELEASED[-1] + 1}+`"),
+    Mistake("subxid of a payload outside stream blocks", "        means: xid\n        versions: 2+\n        when: in_stream\n", "        means: subxid\n        versions: 2+\n", "LogicalMessage.xid: the role `payload` has `subxid` only inside stream blocks", at="      - name: xid\n"),
+    Mistake("meaning that a payload has not", "means: lsn, doc: The end LSN of the message's WAL record", "means: end_lsn, doc: The end LSN of the message's WAL record", "LogicalMessage.lsn: the role `payload` has no `end_lsn`; it has xid, subxid, lsn, transactional; if the runtime needs nothing of it, write `means: none`"),
     Mistake("broken YAML", FIELD, "@      - {name: x, type lsn, doc: ]", "YAML: "),
     Mistake("control character", "    title: Begin\n", "@    title: Be\x07gin\n", "YAML: special characters are not allowed"),
     Mistake("two documents", "structs:\n", "@---\nstructs:\n", "YAML: but found another document"),
     # Rules
     Mistake("key in a rule", "    roles: [close_block]\n", "    roles: [close_block]\n@    colour: red\n", "stop-without-start: unknown key `colour`; the keys are doc, source, roles,", file="rules.yaml"),
     Mistake("key in a case", "      - {when: not block, text:", "@      - {if: not block, text:", "stop-without-start: unknown key `if`; the keys are text, when, at", file="rules.yaml"),
-    Mistake("unknown role of a rule", "    roles: [close_block]\n", "@    roles: [close_blok]\n", "stop-without-start: `0`: unknown value `close_blok`; the values are begin,", hint="; did you mean `close_block`?", file="rules.yaml"),
+    Mistake("unknown role of a rule", "    roles: [close_block]\n", "@    roles: [close_blok]\n", "stop-without-start: `roles[0]`: unknown value `close_blok`; the values are begin,", hint="; did you mean `close_block`?", file="rules.yaml"),
     Mistake("name of a rule", "  gid-length:\n", "@  gid_length:\n", "`gid_length`: a rule is named in kebab-case", file="rules.yaml"),
     Mistake("rule without cases", "    like: end-of-streamed\n", "", "abort-of-streamed: a rule with `roles` has `cases`, `like` or `command_line`", at="  abort-of-streamed:", file="rules.yaml"),
     Mistake("rule with two kinds of cases", "    roles: [close_block]\n", "    roles: [close_block]\n    like: gid-length\n", "stop-without-start: a rule with `roles` has `cases`, `like` or `command_line`", at="  stop-without-start:", file="rules.yaml"),
@@ -348,16 +357,15 @@ MISTAKES = [
 
 def make_mistake(spec: SpecCopy, mistake: Mistake) -> int:
     """Make a mistake in a copy of the spec; return the number of the line that the error must name."""
-    text = spec.read(mistake.file)
-    assert mistake.after or text.count(mistake.old) == 1, "`old` is ambiguous: set `after`"
+    text, new, at = spec.read(mistake.file), free(mistake.new, yaml=True), free(mistake.at, yaml=True)
+    # A version without captures can have what is unique before it.
+    assert mistake.after or text.count(mistake.old) == 1 or NEWEST > WRITTEN, (
+        "`old` is ambiguous: set `after`"
+    )
     start = text.index(mistake.old, text.index(mistake.after))
-    new = mistake.new.replace("@", "")
-    text = text[:start] + new + text[start + len(mistake.old) :]
+    text = text[:start] + new.replace("@", "") + text[start + len(mistake.old) :]
     spec.write(text, mistake.file)
-    if mistake.at:
-        position = text.index(mistake.at)
-    else:
-        position = start + max(mistake.new.find("@"), 0)
+    position = text.index(at) if at else start + max(new.find("@"), 0)
     return text.count("\n", 0, position) + 1
 
 
@@ -388,7 +396,11 @@ def test_a_mistake_gives_one_line_with_its_place(
     assert (result.code, result.out) == (1, "")
     place, text = re.fullmatch(r"(.*?:\d+): (.+)\n", result.err).groups()  # type: ignore[union-attr]
     assert place == f"{spec.folder / mistake.file}:{line}"
-    assert text.startswith(mistake.words)
+    # The error may name the message or field where `words` do not.
+    owner, words = re.match(
+        r"(?:(?!YAML)([\w-]+)[\w.|-]*: )?(.*)", free(mistake.words, yaml=True), re.DOTALL
+    ).groups()  # type: ignore[union-attr]
+    assert re.match(rf"([^ ]+: )?({owner or ''}[^ ]*: )?{re.escape(words)}", text), text
     assert text.endswith(mistake.hint)
     assert not (tmp_path / "out").exists()
     assert read_files(spec.folder) == before

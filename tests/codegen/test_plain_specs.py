@@ -334,7 +334,8 @@ def test_a_mistake_gives_one_line_with_its_place(
     refused = run("--spec", folder, "--out", tmp_path / "out")
     (line,) = refused.err.splitlines()
     place, _, found = line.partition(": ")
-    assert (refused.code, found[: len(words)]) == (1, words)
+    assert refused.code == 1
+    assert re.match(rf"(\S+: )?{re.escape(words)}", found), found  # the error can name the message
     assert re.fullmatch(re.escape(str(folder / "backend.yaml")) + r":\d+", place)
     assert not (tmp_path / "out").exists()
 

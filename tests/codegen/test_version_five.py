@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from tests.codegen.derived import (
     LAST,
     NEW,
     OLD,
-    README,
     ROUND_TRIP,
     check_types,
     example,
@@ -19,6 +19,7 @@ from tests.codegen.derived import (
     run_python,
     six,
 )
+from tests.codegen.free import README, VALUES, free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED, OLDEST
 
@@ -26,6 +27,7 @@ from tests.versions import CAPTURED, OLDEST
 def test_diff_describes_the_new_version(run: Run, whole_spec: SpecCopy) -> None:
     example(whole_spec)
     words = README.split("from version 4 to version 5:\n\n```\n")[1].split("```")[0]
+    words = free(re.sub("(4|a) (ONLY|ANY)", lambda match: f"{VALUES[match[2]]} {match[2]}", words))
     assert run("diff", f"v{OLD}", f"v{NEW}", "--spec", whole_spec.folder) == (0, words, "")
 
 
@@ -55,8 +57,8 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
         assert v_new.encode(rows) == b"m\\0\\0\\0\\1\\0\\0\\0\\2" + b"".join(
             [b"\\0\\2t\\0\\0\\0\\1" b"1n", b"\\0\\2b\\0\\0\\0\\1" b"2t\\0\\0\\0\\1x"]
         )
-        assert v_new.encode(truncate) == b"T\\0\\0\\0\\1\\5\\0\\0\\0\\1"
-        assert v_new.encode(relation).endswith(b"t\\0a\\0\\0")
+        assert v_new.encode(truncate) == b"T\\0\\0\\0\\1%c\\0\\0\\0\\1" % truncate.options
+        assert v_new.encode(relation).endswith(b"t\\0%s\\0\\0" % VALUES["ANY"].encode())
         outside = (commit, counters, rows, truncate, relation)
         for message in outside:
             assert v_new.decode(v_new.encode(message)) == message
@@ -207,13 +209,13 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         """,
     )
     page = (five / f"reference/v{NEW}.md").read_text(encoding="utf-8")
-    assert "## Counters" in page
-    assert "Insert Batch,<br/>" in page
-    assert "`Int64 (XLogRecPtr)` **flush_lsn**: The end of what the server has flushed." in page
+    assert f"## {free('Counters')}" in page
+    assert free("Insert Batch") in page.split("```mermaid")[1].split("```")[0]
+    assert f"`Int64 (XLogRecPtr)` **{free('flush_lsn')}**: The end of what the server has flushed." in page
     for version in CAPTURED:
         name = f"reference/v{version}.md"
         assert (five / name).read_bytes() == (ROOT / "generated" / name).read_bytes()
-    assert "| `ticket` |" in (five / "reference/types.md").read_text(encoding="utf-8")
+    assert f"| `{free('ticket')}` |" in (five / "reference/types.md").read_text(encoding="utf-8")
     assert f"## {NEW - 1} to {NEW}" in (five / "reference/changes.md").read_text(encoding="utf-8")
 
 
@@ -292,7 +294,7 @@ def test_javascript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind
             collect()
         with Peer(Path({str(every_kind)!r}) / "javascript/src/index.js") as peer:
             outcomes = compare(peer, inputs)
-        assert min(outcomes["accepted"], outcomes["refused"]) > 300, outcomes
+        assert min(outcomes["accepted"], outcomes["refused"]) > 150, outcomes
         """,
     )
 
@@ -334,9 +336,9 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
         """
 
 
-        def relation(collation=None, kind=None):
+        def relation(collation_name=None, identity_kind=None):
             column = m.RelationColumn(
-                flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1, collation=collation
+                flags=m.ColumnFlag(0), name="a", type_oid=23, type_modifier=-1, collation_name=collation_name
             )
             return m.Relation(
                 oid=1,
@@ -344,7 +346,7 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
                 name="t",
                 replica_identity=m.ReplicaIdentity.FULL,
                 columns=(column,),
-                kind=kind,
+                identity_kind=identity_kind,
             )
 
 
@@ -353,8 +355,12 @@ def test_a_field_in_a_struct_is_refused_by_older_versions(every_kind: Path) -> N
         assert v_last.decode(v_last.encode(new)) == new
         assert v_new.decode(v_new.encode(relation())) == relation()
         for codec, message, text in (
-            (v_new, relation("C"), f"Relation.columns[0].collation: protocol version {NEW} has no"),
-            (v_last, relation(kind=new.kind), "Relation.columns[0].collation: expected a str, found None"),
+            (v_new, relation("C"), f"Relation.columns[0].collation_name: protocol version {NEW} has no"),
+            (
+                v_last,
+                relation(identity_kind=new.identity_kind),
+                "Relation.columns[0].collation_name: expected a str, found None",
+            ),
         ):
             assert error_of(codec.encode, message)[1].startswith(text)
         """,
@@ -367,9 +373,9 @@ def test_a_field_in_a_struct_can_be_null_if_a_version_lacks_it(every_kind: Path)
         """
         from pgoutput.schemas import arrow, spark
 
-        for name in ("name", "collation"):
+        for name in ("name", "collation_name"):
             fields = arrow.RELATION_COLUMN.field(name), spark.RELATION_COLUMN[name]
-            assert {field.nullable for field in fields} == {name == "collation"}, fields
+            assert {field.nullable for field in fields} == {name == "collation_name"}, fields
         """,
     )
 

@@ -75,13 +75,13 @@ def as_version_four(message):
         assert message.flush_lsn == 0
         return msgspec.structs.replace(message, flush_lsn=None)
     if isinstance(message, m.Insert):
-        assert message.comment == ""
-        return msgspec.structs.replace(message, comment=None)
+        assert message.insert_comment == ""
+        return msgspec.structs.replace(message, insert_comment=None)
     if isinstance(message, m.Relation):
-        assert message.kind is m.ReplicaIdentity.DEFAULT
-        assert {column.collation for column in message.columns} == {""}
-        columns = tuple(msgspec.structs.replace(one, collation=None) for one in message.columns)
-        return msgspec.structs.replace(message, kind=None, columns=columns)
+        assert message.identity_kind is m.ReplicaIdentity.DEFAULT
+        assert {column.collation_name for column in message.columns} == {""}
+        columns = tuple(msgspec.structs.replace(one, collation_name=None) for one in message.columns)
+        return msgspec.structs.replace(message, identity_kind=None, columns=columns)
     return message
 """
 
@@ -332,8 +332,8 @@ with RecordingReader(path) as recording:
 assert type_ == mood
 assert (begin.final_lsn, begin.commit_time, begin.xid) == (100, 5, 0)
 assert (commit.commit_lsn, commit.end_lsn, commit.flush_lsn) == (100, 100, 0)
-assert [(one.new, one.comment) for one in inserts] == [(("a",), ""), (("b",), "")]
-assert (described.kind, described.columns[0].collation) == (m.ReplicaIdentity.DEFAULT, "")
+assert [(one.new, one.insert_comment) for one in inserts] == [(("a",), ""), (("b",), "")]
+assert (described.identity_kind, described.columns[0].collation_name) == (m.ReplicaIdentity.DEFAULT, "")
 (version,) = read_metadata(path).relations
 assert from_json(version.relation) == described
 """,
@@ -357,7 +357,7 @@ def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> No
             with db.transaction() as tx:
                 tx.copy(table, [{"id": 1, "v": "a"}, {"id": 2}])
             with db.transaction() as tx:
-                tx.payload(counters)
+                tx.send(counters)
             sent = list(db.messages())
             found = [type(one).__name__ for one in sent]
             assert found == ["Begin", "Relation", *kinds, "Commit"], found
@@ -430,7 +430,7 @@ def test_clients_of_older_versions_get_rows_one_by_one(derived: Path, tmp_path: 
             for first, count in ((0, 2), (10, 60)):
                 with db.transaction() as tx:
                     tx.copy(table, [dict(id=first + number, v="long" * 10) for number in range(count)])
-                    tx.payload(counters)
+                    tx.send(counters)
             write_recording(db, folder / str(binary))
         formats = (False, True)
         for recorded, binary, version, streaming in product(formats, formats, (OLD, NEW), ("off", "on")):
@@ -476,7 +476,7 @@ def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_pa
         table = db.table("public.t", id="int8 key", v="text")
         with db.transaction() as tx:
             tx.copy(table, [dict(id=1, v="a"), dict(id=2)])
-            tx.payload(m.Counters(lsn=0, counters=(m.CounterState(namespace="n", name="c", last_value=5),)))
+            tx.send(m.Counters(lsn=0, counters=(m.CounterState(namespace="n", name="c", last_value=5),)))
         path = {str(tmp_path / "made.jsonl")!r}
         write_capture_file(db, path)
         shown = []

@@ -23,7 +23,7 @@ from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.testing import Stream, streams
 from pgoutput.values import base_types, to_arrow, to_text
-from pgoutput.wire import UNCHANGED, shown_text, to_datetime
+from pgoutput.wire import UNCHANGED, shown_text, stored_name, to_datetime
 from tests.codec import corpus, fuzz
 from tests.effort import examples, mostly_nightly
 from tests.messages import STOP, make_column, make_relation, start_block
@@ -101,7 +101,7 @@ def assert_tuples(found: Tuples, relation: Relation, rows: list[tuple[int, Tuple
     assert len(found) == len(rows)
     kinds, raw, texts, (values, rescued) = found.kinds(), found.raw(), found.texts(), found.values()
     for place, column in enumerate(relation.columns):
-        name = shown_text(column.name)
+        name = stored_name(column.name)
         cells = [cells[place] for _, cells in rows]
         assert kinds[place].to_pylist() == [kind(cell) for cell in cells]
         assert raw[place].to_pylist() == [as_bytes(cell) for cell in cells]
@@ -231,11 +231,11 @@ def test_null_unchanged_text_and_binary_cells_are_distinguished() -> None:
     (found,) = decoder.decode(insert).relations
     assert found.new.kinds().to_pydict() == {"id": ["t", "b", "t"], "name": ["n", "t", "u"]}
     assert found.new.raw().to_pydict() == {"id": [b"1", b"\0\0\0\2", b"x"], "name": [None, b"caf\xe9", None]}
-    assert found.new.texts().to_pydict() == {"id": ["1", "2", "x"], "name": [None, "caf\\xe9", None]}
+    assert found.new.texts().to_pydict() == {"id": ["1", "2", "x"], "name": [None, "\0\\x636166e9", None]}
     values, rescued = found.new.values()
     assert values.schema == pa.schema([("id", pa.int32()), ("name", pa.string())])
     assert values.to_pydict() == {"id": [1, 2, None], "name": [None, None, None]}
-    assert rescued == {"id": {2: "x"}, "name": {1: "caf\\xe9"}}
+    assert rescued == {"id": {2: "x"}, "name": {1: "\\x636166e9"}}
     assert found.key.rows.to_pylist() == [2]
     assert found.key.texts().to_pydict() == {"id": ["7"], "name": [None]}
     assert len(found.old) == 0

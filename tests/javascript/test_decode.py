@@ -131,16 +131,11 @@ def test_stream_blocks_and_their_errors(peer: Peer) -> None:
     assert peer.ask("open", 2, {"streaming": "on", "two_phase": True}) is None
     start, stop = messages.StreamStart(xid=7, first_stream_segment=True), messages.StreamStop()
     prepared = messages.CommitPrepared(commit_lsn=1, end_lsn=2, commit_time=3, xid=7, gid="gid")
-    for message in (
-        stop,
-        start,
-        messages.Insert(relation_oid=1, new=("a",), xid=7),
-        start,
-        prepared,
-        stop,
-        prepared,
-    ):
-        data = CODECS[4].encode(message)
+    insert = messages.Insert(relation_oid=1, new=("a",), xid=7)
+    sent = [CODECS[4].encode(one) for one in (stop, start, insert, start, prepared, stop, prepared)]
+    opener, change, close = map(CODECS[4].encode, (start, insert, stop))
+    sent += [opener[:-1], change, opener[:1], close, close, change]  # a damaged opener opens its block too
+    for data in sent:
         try:
             want = expected(decoder.decode(data), data)
         except DecodeError as error:

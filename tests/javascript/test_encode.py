@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.javascript.peer import Peer
+from tests.messages import UNKNOWN_FLAG
 from tests.versions import KNOWN, OLDEST, UNKNOWN
 
 BEGIN = '{ type: "Begin", final_lsn: 1n, commit_time: 2n, xid: 3 }'
@@ -90,8 +91,8 @@ ENCODE = [
     ),
     (
         "v4",
-        changed(RELATION, f"columns: [{changed(COLUMN, 'flags: 2')}]"),
-        "Relation.columns[0].flags: expected bits of 0x01, found 0x02",
+        changed(RELATION, f"columns: [{changed(COLUMN, f'flags: {UNKNOWN_FLAG}')}]"),
+        f"Relation.columns[0].flags: expected bits of 0x01, found {UNKNOWN_FLAG:#04x}",
     ),
     # text and bytes
     ("v4", changed(RELATION, "name: null"), "Relation.name: expected a string, found null"),

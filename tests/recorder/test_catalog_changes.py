@@ -380,3 +380,26 @@ def test_an_unexpected_error_of_the_thread_ends_the_session() -> None:
         assert watch.read_now() is None
         with pytest.raises(ValueError, match="DSN"):
             watch.take_updates()
+
+
+@pytest.mark.nightly
+def test_a_table_that_leaves_a_published_schema_and_returns_is_noticed_soon(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not send the row, and nothing in the stream says so. Each reading takes 0.3 seconds."""
+    lab.require(15, "publications of schemas")
+    lab.run("CREATE SCHEMA s", "CREATE TABLE s.t (id int)", "CREATE PUBLICATION p FOR TABLES IN SCHEMA s")
+    lab.record()
+
+    def read_slowly(*arguments: Any) -> Catalog:
+        time.sleep(0.3)
+        return read_catalog(*arguments)
+
+    monkeypatch.setattr("pgoutput.recorder.catalogs.watch.read_catalog", read_slowly)
+    with lab.recording() as recording:
+        wait_until(recording.has_read_catalogs)
+        began = time.monotonic()
+        moves = "ALTER TABLE s.t SET SCHEMA public", "INSERT INTO t VALUES (1)", "ALTER TABLE t SET SCHEMA s"
+        lab.run(*moves)
+        recording.wait(TableIncomplete)
+        assert time.monotonic() - began < 20  # a hundred times the duration of a reading is 30 seconds

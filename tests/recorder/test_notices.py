@@ -171,7 +171,9 @@ def test_a_missing_publication_is_waited_for(table: Lab, is_new: bool) -> None:
         recording.wait(Reconnecting, 2)
         table.run(*RENAMED[2:])
         wait_until(lambda: table.folder.exists() and len(stored_ids(table)) == 3 - is_new)
-    assert 'there is no publication "p"' in recording.events_of(Reconnecting)[-1].reason
+    reason = recording.events_of(Reconnecting)[-1].reason
+    assert reason.startswith('there is no publication "p" ')
+    assert "if it was renamed, rename it back" in reason
     table.assert_equal()
 
 

@@ -57,8 +57,8 @@ def test_each_end_has_a_test() -> None:
         text = re.sub(r'"\s*\n\s*f?"', "", module.read_text())  # joins the parts of a text
         found[module.relative_to(root).as_posix()] = len(re.findall("record anew", text, re.IGNORECASE))
     assert +found == Counter({name: len(tests) for name, tests in ENDS.items()})
-    for module, name in (one.split("::") for tests in ENDS.values() for one in tests):
-        assert f"def {name}(" in Path(__file__).with_name(module).read_text()
+    for file, name in (one.split("::") for tests in ENDS.values() for one in tests):
+        assert f"def {name}(" in Path(__file__).with_name(file).read_text()
 
 
 @pytest.mark.parametrize(

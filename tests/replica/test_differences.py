@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pgoutput.apply.schema.differences import altered_columns, store_difference
 from pgoutput.recorder import request_snapshot
 from pgoutput.recording import Location, Verified, locate
-from pgoutput.replica import Difference, replica_tables, store_verified, verified
-from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
+from pgoutput.replica import Difference, replica_tables, store_verified
+from pgoutput.targets import MAY_DIFFER, ConflictError, find_table, registry
 from pgoutput.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
@@ -183,7 +183,7 @@ def test_an_equal_table_keeps_reasons_that_are_stored_meanwhile(
 
     def find(target: Location, oid: int) -> Any:
         table = find_table(target, oid)
-        monkeypatch.setattr(verified, "find_table", find_table)
+        monkeypatch.setattr(registry, "find_table", find_table)
         monkeypatch.setattr(table, "set_properties", conflict)
         return table
 
@@ -191,7 +191,7 @@ def test_an_equal_table_keeps_reasons_that_are_stored_meanwhile(
         store_difference(table_of(tmp_path), Difference(2, "new"))
         raise ConflictError("another commit")
 
-    monkeypatch.setattr(verified, "find_table", find)
+    monkeypatch.setattr(registry, "find_table", find)
     store_verified(target, 1, Verified(5, "now", 1), compared)
     (table,) = replica_tables(tmp_path).values()
     assert table.may_differ == (known, Difference(2, "new"))
@@ -228,16 +228,6 @@ def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> No
     assert table.may_differ == (first, second, retyped)
     properties = DeltaTable(table.place).metadata().configuration
     assert properties["pgoutput.may_differ"].startswith('[{"lsn":110,"reason":"added to p"},')
-
-
-def test_the_current_name_of_the_relation_is_stored(tmp_path: Path) -> None:
-    server = SimulatedServer(1, "t", {"k": "int4"}, keys=1)
-    for batch, name in enumerate(["t", "renamed"]):
-        server.name = name
-        server.insert(str(batch))
-        apply(server.take().to_batches(), tmp_path)
-        assert replica_tables(tmp_path)[1].name == name
-    assert Path(replica_tables(tmp_path)[1].place).name == "public.t"
 
 
 @pytest.mark.parametrize("history", [False, True])

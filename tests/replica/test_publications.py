@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
         PART,
         ("FOR TABLE t", f"FOR TABLE r {VIA}"),
         f"{CHANGES}; ALTER PUBLICATION p1 DROP TABLE r; INSERT INTO t VALUES (5, 1)",
+    ),
+    "new root joins and is published in place of its partition": (
+        TABLE,
+        ("FOR TABLE t",),
+        f"BEGIN; {ROOT}; CREATE TABLE p PARTITION OF r FOR VALUES IN (1); INSERT INTO r VALUES (1, 1);"
+        " ALTER PUBLICATION p0 ADD TABLE r; INSERT INTO r VALUES (2, 1);"
+        " ALTER PUBLICATION p0 SET (publish_via_partition_root); INSERT INTO r VALUES (3, 1); COMMIT",
     ),
     "attached": (
         ALONE,
@@ -177,13 +185,13 @@ def assert_right(lab: Lab, replica: Replica, count: int) -> None:
 def test_replicas_equal_their_source(name: str, is_live: bool, lab: Lab, tmp_path: Path) -> None:
     setup, publications, statements = CASES[name]
     for since, words in ((13, "via_partition_root"), (15, "SCHEMA"), (15, "TABLE t ("), (15, "TABLE r (")):
-        if any(words in one for one in publications):
+        if any(words in one for one in (*publications, statements)):
             lab.require(since, words)
     lab.run(*setup.split("; "))
     for number, text in enumerate(publications):
         lab.run(f"CREATE PUBLICATION p{number} {text}")
     names = [f"p{number}" for number in range(len(publications))]
-    options = {"snapshot": True, "resync": "on-ddl"}
+    options: dict[str, Any] = {"snapshot": True, "resync": "on-ddl"}
     replica = Replica(lab, tmp_path / "target")
     lab.record(*names, **options)
     replica.follow()

@@ -99,7 +99,9 @@ class Sync:
     def _start(self) -> None:
         """Start the program, and wait until its slot is in use or it has ended."""
         options = [part for name in self.publications for part in ("--publication", name)]
-        command = ["sync", "--dsn", self._dsn, *options, "--target", self._target, "--slot", self._slot]
+        # The self-check would copy what the recorder has missed.
+        command = ["sync", "--no-self-check", "--dsn", self._dsn, *options]
+        command += ["--target", self._target, "--slot", self._slot]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pgoutput.cli", *map(str, command), *self._rules.options],

@@ -107,6 +107,7 @@ def test_page(tmp_path: Path) -> None:
     assert [line for line in lines if line.startswith("## ")] == ["## PostgreSQL 15", "## PostgreSQL 18"]
 
 
+@pytest.mark.nightly
 def test_a_replica_is_compared_with_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rules, results = Rules(), list[Result]()
     monkeypatch.setattr(sync_module, "PATIENCE", 3.0)

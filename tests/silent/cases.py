@@ -135,19 +135,19 @@ NEW: Final = (
             ),
         ),
         "new, rename, and one rolled back that leaves the command of CREATE TABLE as cmin": Case(
-        "CREATE TABLE o (i int)",
-        transaction(
-            "INSERT INTO o VALUES (1)",
-            "INSERT INTO o VALUES (2)",
-            "CREATE TABLE t (v text, w text)",
-            "INSERT INTO t VALUES ('v', 'w')",
-            "ALTER TABLE t RENAME v TO x",
-            "SAVEPOINT a",
-            "ALTER TABLE t RENAME x TO y",
-            "ROLLBACK TO a",
+            "CREATE TABLE o (i int)",
+            transaction(
+                "INSERT INTO o VALUES (1)",
+                "INSERT INTO o VALUES (2)",
+                "CREATE TABLE t (v text, w text)",
+                "INSERT INTO t VALUES ('v', 'w')",
+                "ALTER TABLE t RENAME v TO x",
+                "SAVEPOINT a",
+                "ALTER TABLE t RENAME x TO y",
+                "ROLLBACK TO a",
+            ),
         ),
-    ),
-    "new, rename without TOAST": Case(
+        "new, rename without TOAST": Case(
             "",
             transaction(
                 "CREATE TABLE t (v int, w int)",
@@ -545,6 +545,16 @@ HARMLESS: Final = {
             PLAIN,
             transaction("TRUNCATE t", "INSERT INTO t VALUES (3)"),
             11,
+        ),
+        "a table comes and goes beside a root": (
+            "; ".join(TREE),
+            ("CREATE TABLE x (id int PRIMARY KEY, k int)", "INSERT INTO x VALUES (5, 2)", "DROP TABLE x"),
+            13,
+        ),
+        "attribute renamed": (
+            f"{PAIR}; CREATE TABLE t (id int PRIMARY KEY, v c); INSERT INTO t VALUES (1, '(1,x)')",
+            ("ALTER TYPE c RENAME ATTRIBUTE b TO f",),
+            10,
         ),
         "grant": (PLAIN, ("GRANT SELECT ON t TO PUBLIC", "GRANT SELECT (v) ON t TO PUBLIC"), 10),
         "owner": (PLAIN, ("ALTER TABLE t OWNER TO pg_monitor",), 10),

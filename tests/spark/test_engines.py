@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from pgoutput import replica
 from pgoutput.spark import replicate
+from tests.messages import transaction_of
 from tests.recorder.lab import Lab
-from tests.recording.recordings import sent, source, write
+from tests.recording.recordings import record, sent, source, write
 from tests.replica.tables import different_tables
+from tests.replica.test_any_bytes import KEYS, back, changes, check_rows
 from tests.replica.test_replicate import copy_segments, versions
 from tests.truth import true_tables
 
@@ -59,3 +61,21 @@ def test_each_engine_resumes_the_other(session: SparkSession, tmp_path: Path, sp
         other()
         assert versions(target) == before
     assert different_tables(target, list(true_tables("pg18"))) == []
+
+
+@pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_bytes_and_times_that_have_no_column(session: SparkSession, tmp_path: Path, binary: bool) -> None:
+    """Keys that are not UTF-8 stay different rows, and a commit time of infinity is NULL."""
+    folder, target = tmp_path / "recording", tmp_path / "lake"
+    folder.mkdir()
+    record(folder, *transaction_of(100, 1, *changes(binary), time=2**63 - 1))
+    replicate(session, folder, target, history=True)
+    (table,) = replica.replica_tables(target).values()
+    rows = DeltaTable(table.place).to_pyarrow_table().to_pylist()
+    check_rows([row for row in rows if row["__END_AT"] is None])
+    moments = [row[name] for row in rows for name in ("__START_AT", "__END_AT") if row[name] is not None]
+    assert {(one["commit_lsn"], one["commit_time"]) for one in moments} == {(100, None)}
+    read = session.read.format("pgoutput").load(str(folder)).collect()
+    assert {row["commit_time"] for row in read} == {None}
+    inserted = [back(row["after"]["k"]) for row in read if row["operation"] == "Insert"]
+    assert sorted(inserted) == sorted(KEYS)

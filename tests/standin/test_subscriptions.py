@@ -50,7 +50,7 @@ def shop() -> Scenario:
         at="timestamptz",
         tags="text[]",
     )
-    db.table("shop.Order lines", a="int4 key", b="uuid key", amount="float8")
+    db.table('shop."Order lines"', a="int4 key", b="uuid key", amount="float8")
     change(db, 0)
     return db
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -138,7 +138,7 @@ def replayed(tables: Tables, names: dict[int, str]) -> dict[str, list[str]]:
 
 
 def published_rows(
-    db: Scenario, names: dict[int, str], expected: dict[str, list[Any]]
+    db: Scenario, names: dict[int, str], expected: Mapping[str, list[Any]]
 ) -> dict[str, list[str]]:
     """Return the expected rows as sorted text, by name of the table in the rows' Relation message."""
     found: dict[str, list[str]] = {}

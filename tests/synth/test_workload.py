@@ -382,7 +382,9 @@ def test_the_command_writes_the_same_as_the_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--mix", "insert=1,foo=2"], "found 'foo=2'"),
+        (["--mix", "insert=1,foo=2"], "unknown kind 'foo'; the kinds are insert, update, delete"),
+        (["--mix", "insert=1,update=x"], "found 'update=x'"),
+        (["--mix", "insert=1,foo"], "found 'foo'"),
         (["--transactions", "1.5"], "expected a whole number like 1000 or 1e6, not '1.5'"),
         (["--value-sizes", "20-3"], "expected a range with the smaller number first"),
         (["--changes", "x"], "a range like 1-20, not 'x'"),

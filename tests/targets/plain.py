@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -25,8 +25,10 @@ from pgoutput.targets import (
     DataFile,
     ParquetWriter,
     Position,
+    RowGroup,
     State,
     Version,
+    read_groups,
     read_parquet,
 )
 
@@ -63,6 +65,9 @@ class PlainFormat:
 
     def names(self, target: Location) -> list[str]:
         return [name for name in target.names() if not name.startswith("_")]
+
+    def rename_pause(self, target: Location) -> float:
+        return 0.0
 
     def move(self, place: Location, to: Location) -> None:
         Path(place.path).rename(to.path)
@@ -127,6 +132,11 @@ class PlainTable:
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self.place, file, schema)
 
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return read_groups(self.place, file, schema, wanted)
+
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         return ParquetWriter(self.place, schema)
 
@@ -185,7 +195,7 @@ class PlainTable:
             if (changes := self._stored(version).changes) is not None:
                 yield State(version, changes.last.commit_lsn, until, changes.commit_time)
                 until = changes.first_lsn
-        yield State(None, -1, until, 0)
+        yield State(None, -1, until, None)
 
     def copy(self, folder: Path) -> None:
         (folder / "versions").mkdir(parents=True)

@@ -147,7 +147,7 @@ def test_states_and_versions_are_told(table: Table) -> None:
         State(4, 300, 400, 3000),
         State(3, 200, 295, 2000),
         State(1, 100, 195, 1000),
-        State(None, -1, 95, 0),
+        State(None, -1, 95, None),
     ]
     assert table.version_before(1000) == Version(4, Position(300, 300, 0))
     assert table.version_before(300) == Version(3, Position(200, 200, 0))

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from pgoutput import catalog
 from pgoutput.capturefile import CaptureFile
 from pgoutput.messages import Insert, Update
-from pgoutput.values import arrow_type, to_arrow, to_text
+from pgoutput.values import arrow_type, decode_binary, to_arrow, to_text
 from tests.codec import corpus
 from tests.effort import examples
 
@@ -45,16 +45,30 @@ def real_cells() -> dict[int, list[bytes]]:
     return {oid: sorted(found) for oid, found in cells.items()}
 
 
+def hexed(raw: bytes) -> str:
+    """Return what stands for bytes without valid text."""
+    return "\0\\x" + raw.hex()
+
+
 def check(oid: int, cell: bytes) -> None:
     (text,) = to_text([cell], oid)
     assert text is not None
     text.encode()  # is UTF-8
+    lost = "\0" in text
+    try:
+        raw = decode_binary(cell, oid).encode("utf-8", "surrogateescape")
+    except ValueError:
+        raw = cell
+        assert lost
+    assert text == hexed(raw) if lost else text.encode() == raw
+    kept = text.removeprefix("\0")
     array, rescued = to_arrow([cell, None], oid)
     assert array.type == arrow_type(oid)
     assert array[0].is_valid != (0 in rescued)
-    assert rescued.get(0, text) == text
+    assert rescued in ([{0: kept}] if lost else [{}, {0: kept}])
     strings, rescued = to_arrow([cell], oid, type_=arrow_type(UNTYPED))
-    assert strings.to_pylist() == [None] if rescued else [text]
+    assert strings.to_pylist() == [None if lost else text]
+    assert rescued == ({0: kept} if lost else {})
 
 
 @pytest.mark.parametrize("oid", OIDS)
@@ -105,7 +119,7 @@ def test_claimed_lengths_do_not_allocate_memory(name: str, data: bytes) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
-    assert text in ("\\x" + data.hex(), "{}")
+    assert text in (hexed(data), "{}")
 
 
 def nested(depth: int) -> bytes:
@@ -119,20 +133,20 @@ def nested(depth: int) -> bytes:
 def test_deeply_nested_records_become_hex() -> None:
     assert to_text([nested(0), nested(1)], UNTYPED) == ['("""""""""")', '("(""' + '""""' * 4 + '"")")']
     for depth in (50, 5000):
-        assert to_text([nested(depth)], UNTYPED) == ["\\x" + nested(depth).hex()]
+        assert to_text([nested(depth)], UNTYPED) == [hexed(nested(depth))]
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e300])
 def test_statistics_with_invalid_numbers_become_hex(number: float) -> None:
     data = struct.pack("<IIIdIhh", 0xA352BFA4, 1, 1, number, 2, 1, 2)
-    assert to_text([data], catalog.BY_NAME["pg_ndistinct"].oid) == ["\\x" + data.hex()]
+    assert to_text([data], catalog.BY_NAME["pg_ndistinct"].oid) == [hexed(data)]
 
 
 @pytest.mark.parametrize("oid", [0, 1, 24_000_000])
 def test_bytes_with_impossible_type_oids_are_not_a_record(oid: int) -> None:
     """A record whose field has an OID that no type can have becomes hex."""
     data = struct.pack(">iIi", 1, oid, 1) + b"a"
-    assert to_text([data], UNTYPED) == ["(a)" if oid > 1 else "\\x" + data.hex()]
+    assert to_text([data], UNTYPED) == ["(a)" if oid > 1 else hexed(data)]
 
 
 def test_a_deeply_nested_tsquery_does_not_exceed_the_recursion_limit() -> None:

@@ -25,8 +25,12 @@ def int4(value: int) -> bytes:
 
 def test_all_kinds_of_cells_become_text() -> None:
     cells: list[Cell] = [None, UNCHANGED, "7", "caf\udce9", int4(8), b"\0"]
-    assert to_text(cells, OID["int4"]) == [None, None, "7", "caf\\xe9", "8", "\\x00"]
-    assert to_text([b"caf\xc3\xa9", b"caf\xe9", b"a\0"], OID["text"]) == ["café", "caf\\xe9", "\\x6100"]
+    assert to_text(cells, OID["int4"]) == [None, None, "7", "\0\\x636166e9", "8", "\0\\x00"]
+    assert to_text([b"caf\xc3\xa9", b"caf\xe9", b"a\0"], OID["text"]) == [
+        "café",
+        "\0\\x636166e9",
+        "\0\\x6100",
+    ]
     assert to_text([], OID["int4"]) == []
 
 

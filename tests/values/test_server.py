@@ -262,7 +262,7 @@ def test_a_value_of_unknown_form_becomes_hex(server: psycopg.Connection) -> None
     _, binary = select(server, "SELECT '[1,2)'::float_range", None, 0)
     cell = binary.get_value(0, 0)
     assert cell is not None
-    assert to_text([cell], binary.ftype(0)) == ["\\x" + cell.hex()]
+    assert to_text([cell], binary.ftype(0)) == ["\0\\x" + cell.hex()]
     array, rescued = to_arrow([cell], binary.ftype(0))
     assert (array.to_pylist(), rescued) == ([None], {0: "\\x" + cell.hex()})
 

@@ -42,7 +42,7 @@ from pgoutput.views import (
     schema_versions,
     table_schema,
 )
-from pgoutput.wire import UNCHANGED, shown_text, to_datetime
+from pgoutput.wire import UNCHANGED, stored_name, to_datetime
 
 Row = dict[str, Any]
 Pairs = list[tuple[str, str | None]] | None
@@ -75,7 +75,7 @@ def expected_changes(folder: Path) -> list[Expected]:
 
 
 def _row(transaction: Transaction, change: Change, relation: Relation) -> Row:
-    names = [shown_text(column.name) for column in relation.columns]
+    names = [stored_name(column.name) for column in relation.columns]
     keys = [bool(column.flags & ColumnFlag.KEY) for column in relation.columns]
     message = change.message
     key: TupleData | None = getattr(message, "key", None)
@@ -88,8 +88,8 @@ def _row(transaction: Transaction, change: Change, relation: Relation) -> Row:
         "operation": type(message).__name__,
         "relation": {
             "oid": relation.oid,
-            "namespace": shown_text(relation.namespace) or "pg_catalog",
-            "name": shown_text(relation.name),
+            "namespace": stored_name(relation.namespace) or "pg_catalog",
+            "name": stored_name(relation.name),
         },
         "commit_lsn": transaction.commit_lsn,
         "commit_time": to_datetime(transaction.commit_time),
@@ -116,7 +116,7 @@ def _pairs(relation: Relation, cells: TupleData | None) -> Pairs:
     if cells is None:
         return None
     return [
-        (shown_text(column.name), to_text([cell], column.type_oid)[0])
+        (stored_name(column.name), to_text([cell], column.type_oid)[0])
         for column, cell in zip(relation.columns, cells, strict=True)
         if not _is_not_sent(cell)
     ]

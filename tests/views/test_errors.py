@@ -149,7 +149,7 @@ def test_unchanged_cells_in_an_old_row_are_accepted(tmp_path: Path) -> None:
     change = m.Update(relation_oid=1, new=(b"\xff",), old=(UNCHANGED,))
     forged(tmp_path, T, BEGIN, change, COMMIT, relations=relations_of(tmp_path))
     (row,) = changes(tmp_path)
-    assert (row["before"], row["after"]) == ([("id", None)], [("id", "\\xff")])
+    assert (row["before"], row["after"]) == ([("id", None)], [("id", "\0\\xff")])
     (typed,) = table(tmp_path, "t").to_pylist()
     assert typed["after"] == {"id": None, "_rescued_data": [("id", "\\xff")]}
 

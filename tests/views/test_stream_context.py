@@ -215,12 +215,14 @@ def test_a_repeated_invalid_relation_message_concerns_no_other_relation() -> Non
 
 
 def test_damaged_messages_have_no_effect() -> None:
-    """As in StreamDecoder, but for changes of a relation whose Relation message is invalid."""
+    """As in StreamDecoder, where a damaged Stream Start opens its block; but see the test of relations."""
     rows = stream(RELATION, start_block(7), insert("1", xid=8), STOP, WIDER, insert("1"))
     assert errors(rows)[5] == "Insert: new has 1 columns, but public.t has 2"
     rows[4] = (rows[4][0], b"Rx")
     assert [error is None for error in errors(rows)] == [True, True, True, True, False, True]
     rows[1] = (rows[1][0], b"S")
+    assert [error is None for error in errors(rows)] == [True, False, True, True, False, True]
+    rows[1] = (rows[1][0], b"?")
     found = errors(rows)
     assert [error is None for error in found] == [True, False, False, False, False, True]
     assert found[3] == "StreamStop: no stream block is open"

@@ -69,6 +69,7 @@ class Checker {
       message = withMeanings(this.decoder.layoutOf(data), this.decoder.decode(data));
     } catch (error) {
       if (!(error instanceof DecodeError)) throw error;
+      this.decoder.inStream = inStream; // the xid of the block that a damaged Stream Start opens is unknown
       ({ message, violation, inStream } = this.readElsewhere(data, error));
     }
     violation ??= this.check(message);

@@ -1023,7 +1023,7 @@ export class StreamDecoder {
    * Decode the next message of the stream.
    *
    * @throws DecodeError The bytes are not a valid message at this point of the stream. The decoder's state is
-   *   unchanged.
+   *   unchanged, except that a damaged Stream Start opens a stream block too.
    * @throws TypeError `data` is not a Uint8Array.
    */
   decode(data: Uint8Array): PluginMessage;

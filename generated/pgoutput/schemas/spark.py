@@ -586,7 +586,7 @@ MESSAGES: Final = StructType(
             "final_lsn",
             LongType(),
             True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            {"comment": "The LSN of the commit record; equals commit_lsn of the Commit."},
         ),
         StructField(
             "commit_time",
@@ -595,17 +595,17 @@ MESSAGES: Final = StructType(
             {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
         ),
         StructField("xid", LongType(), True, {"comment": "Transaction id, unsigned 32 bits."}),
-        StructField("flags", ShortType(), True, {"comment": "Flags of a logical decoding message."}),
+        StructField("flags", ShortType(), True, {"comment": "Whether the message is transactional."}),
         StructField(
             "lsn",
             LongType(),
             True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            {"comment": "The end LSN of the message's WAL record (logicalmsg_decode)."},
         ),
+        StructField("prefix", StringType(), True, {"comment": "The prefix of the message."}),
         StructField(
-            "prefix", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
+            "content", BinaryType(), True, {"comment": "The content: raw bytes, in no particular encoding."}
         ),
-        StructField("content", BinaryType(), True, {"comment": "Bytes whose length an earlier field gives."}),
         StructField(
             "commit_lsn",
             LongType(),
@@ -622,7 +622,7 @@ MESSAGES: Final = StructType(
             "origin_lsn",
             LongType(),
             True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            {"comment": "The LSN of the commit on the origin server; 0 in a stream block."},
         ),
         StructField(
             "name", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}
@@ -635,7 +635,7 @@ MESSAGES: Final = StructType(
             "replica_identity",
             StringType(),
             True,
-            {"comment": "Which old values Update and Delete messages contain (pg_class.relreplident)."},
+            {"comment": "Replica identity of the relation (pg_class.relreplident)."},
         ),
         StructField(
             "columns",
@@ -685,21 +685,23 @@ MESSAGES: Final = StructType(
             {"comment": "OIDs of the truncated relations."},
         ),
         StructField(
-            "first_stream_segment", BooleanType(), True, {"comment": "8 bits: 1 is true, 0 is false."}
+            "first_stream_segment",
+            BooleanType(),
+            True,
+            {"comment": "Whether this is the first block of this xid."},
         ),
-        StructField("subxid", LongType(), True, {"comment": "Transaction id, unsigned 32 bits."}),
         StructField(
-            "abort_lsn",
+            "subxid",
             LongType(),
             True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            {
+                "comment": (
+                    "Xid of the aborted subtransaction; equals xid when the whole transaction is aborted."
+                )
+            },
         ),
-        StructField(
-            "abort_time",
-            TimestampType(),
-            True,
-            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
-        ),
+        StructField("abort_lsn", LongType(), True, {"comment": "The LSN of the abort."}),
+        StructField("abort_time", TimestampType(), True, {"comment": "Time of the abort."}),
         StructField(
             "prepare_lsn",
             LongType(),
@@ -714,23 +716,15 @@ MESSAGES: Final = StructType(
         ),
         StructField("gid", StringType(), True, {"comment": "Text in client_encoding, ended by a zero byte."}),
         StructField(
-            "prepare_end_lsn",
-            LongType(),
-            True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            "prepare_end_lsn", LongType(), True, {"comment": "The end LSN of the prepared transaction."}
         ),
         StructField(
             "rollback_end_lsn",
             LongType(),
             True,
-            {"comment": "Position in the write-ahead log, a byte offset, unsigned 64 bits."},
+            {"comment": "The end LSN of the rollback, which a client acknowledges."},
         ),
-        StructField(
-            "rollback_time",
-            TimestampType(),
-            True,
-            {"comment": "Microseconds since 2000-01-01 00:00 UTC, signed 64 bits."},
-        ),
+        StructField("rollback_time", TimestampType(), True, {"comment": "Time of the rollback."}),
         _RESCUED,
     ]
 )

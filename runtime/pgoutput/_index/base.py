@@ -194,8 +194,8 @@ class MessageIndex(ABC):
     def texts(self, numbers: Numbers) -> PartialArray:
         """Return cells in text format as strings; NULL cells and the index -1 give NULL.
 
-        `unread` of the result has the rows of all other cells: binary, unchanged, or text that is not UTF-8.
-        The row of a cell in the result is its index in `numbers`.
+        `unread` of the result has the rows of all other cells: binary, unchanged, or text that is not valid
+        (`stored_text`). The row of a cell in the result is its index in `numbers`.
 
         Args:
             numbers: Indexes of the cells in the batch.

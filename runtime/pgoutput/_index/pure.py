@@ -19,7 +19,7 @@ from pgoutput._protocols import CELLS
 from pgoutput.errors import DecodeError
 from pgoutput.messages import Cell, Message
 from pgoutput.stream import StreamDecoder
-from pgoutput.wire import Unchanged, is_utf8
+from pgoutput.wire import Unchanged, is_utf8, stored_text
 
 _NULL: Final = CELLS["null"].code
 _KINDS: Final = {
@@ -143,11 +143,8 @@ class PureIndex(MessageIndex):
     def texts(self, numbers: Numbers) -> PartialArray:
         """Return cells in text format as strings, and NULL for other cells, as `MessageIndex.texts` says."""
         texts = [cell if isinstance(cell, str) else None for cell in self.cells(numbers)]
-        try:
-            array = pa.array(texts, pa.string())
-        except UnicodeEncodeError:
-            valid = [None if text is None or not is_utf8(text) else text for text in texts]
-            array = pa.array(valid, pa.string())
+        valid = [None if text is None or stored_text(text) != text else text for text in texts]
+        array = pa.array(valid, pa.string())
         kinds = np.append(self.kinds, _NULL)[numbers]  # -1 selects the appended NULL
         return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 

@@ -41,9 +41,11 @@ from pgoutput.apply.parts import (
 from pgoutput.apply.schema import (
     Difference as Difference,
     TableLayout as TableLayout,
+    convert_batch as convert_batch,
     decode_differences as decode_differences,
     delta_names as delta_names,
     follow_schema as follow_schema,
+    make_layout as make_layout,
     read_layout as read_layout,
     store_difference as store_difference,
     store_foreign_change as store_foreign_change,

@@ -72,6 +72,8 @@ class TableResult(msgspec.Struct, frozen=True):
     """Number of unchanged rows that were rewritten, because other rows of their data files changed."""
     dropped: str = ""
     """What was done with the Delta table because its relation was dropped on the server; empty otherwise."""
+    folder: str = ""
+    """Name of the Delta table's folder, if the relation or the folder was renamed; empty otherwise."""
 
     @property
     def is_empty(self) -> bool:
@@ -274,8 +276,9 @@ class _Application:
     def _create(self, chunk: Chunk) -> Table:
         schema = make_layout(chunk.columns, self._target, history=self._history).schema
         key = "" if self._history else encode_key(chunk)
+        since = chunk.changes["sequence"][0].as_py()["position"]
         return create_table(
-            self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording, key
+            self._target, self._oid, chunk.namespace, chunk.name, schema, self._recording, key, since
         )
 
     def _commit(self) -> None:

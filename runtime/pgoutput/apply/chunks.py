@@ -68,10 +68,11 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @property
     def range(self) -> ChangeRange:
-        """First commit LSN, last position and last commit time of the changes."""
+        """First commit LSN, last position and last known commit time of the changes."""
         last = Position(**self.changes["sequence"][-1].as_py())
-        first_lsn, commit_time = self.changes["commit_lsn"][0].as_py(), self.changes["commit_time"][-1].value
-        return ChangeRange(first_lsn, last, commit_time or 0)
+        times = self.changes["commit_time"].drop_null()
+        first_lsn = self.changes["commit_lsn"][0].as_py()
+        return ChangeRange(first_lsn, last, times[-1].value if len(times) else None)
 
     @property
     def counts(self) -> Counter[str]:

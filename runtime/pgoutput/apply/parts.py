@@ -70,7 +70,7 @@ class Part(msgspec.Struct, frozen=True):
     """Names of the columns of the relation's replica identity."""
     changes: dict[str, int] = {}
     """Number of changes, by operation such as "Insert"."""
-    range: ChangeRange = ChangeRange(0, NOTHING, 0)
+    range: ChangeRange = ChangeRange(0, NOTHING, None)
     """First commit LSN, last position and last commit time of the changes."""
     added: tuple[DataFile, ...] = ()
     """New data files, which are not committed yet."""

@@ -30,7 +30,7 @@ from pgoutput.messages import Relation, RelationColumn, Streaming
 from pgoutput.schemas import arrow as schemas
 from pgoutput.stream import StreamDecoder
 from pgoutput.values import Rescued
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name
 
 _TUPLES: Final = {
     field.name
@@ -89,7 +89,7 @@ class Tuples:
             array, lost = read_column(self._index, numbers, column.type_oid, column.type_modifier)
             texts: Rescued = {row: text for row, text in lost.items() if text is not None}
             if texts:  # a text of None stands for an UNCHANGED cell
-                rescued[shown_text(column.name)] = texts
+                rescued[stored_name(column.name)] = texts
             return array
 
         return self._batch(list(map(read, self._cells(), self._relation.columns))), rescued
@@ -100,7 +100,7 @@ class Tuples:
 
     def _batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
-            columns, [shown_text(column.name) for column in self._relation.columns]
+            columns, [stored_name(column.name) for column in self._relation.columns]
         )
 
 

@@ -97,7 +97,8 @@ class Progress(Event, frozen=True, kw_only=True):
     """Bytes of WAL from the acknowledged LSN to the end of the server's WAL; None if the end is not known.
     Received messages are acknowledged when their segment is stored."""
     last_commit_time: str | None
-    """Commit time of the last received transaction, in ISO 8601; None before the session's first commit."""
+    """Commit time of the last received transaction, in ISO 8601, as `pgoutput.wire.format_time`
+    returns it; None before the session's first commit."""
     open_transactions: int
     """Number of received transactions that have not ended."""
     acknowledged_lsn: str
@@ -108,6 +109,8 @@ class Progress(Event, frozen=True, kw_only=True):
     """LSN up to which all transactions were received."""
     stored_lsn: str
     """LSN up to which everything is stored."""
+    complete_lsn: str
+    """LSN up to which all transactions that have ended are stored; above `stored_lsn` if others go on."""
     wal_lsn: str | None
     """End of the server's WAL, at most about 2 seconds ago; None if not known."""
     oldest_transaction_seconds: float | None

@@ -28,7 +28,7 @@ from pgoutput.recorder.options import RecorderOptions, Resync, Settings
 from pgoutput.recorder.session import Reporter, SessionLoop, SessionStarter
 from pgoutput.recorder.storage import Folder, open_folder
 from pgoutput.recording import SEGMENT_BYTES, parse_store_url
-from pgoutput.wire import parse_lsn, shown_text
+from pgoutput.wire import is_utf8, parse_lsn, shown_text
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 """Pattern for the start of a URI, with one slash: pathlib removes the second slash of `://`."""
@@ -103,7 +103,7 @@ class Recorder:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         for name in publications:
-            if shown_text(name) != name:
+            if not is_utf8(name):
                 raise ValueError(
                     f"the name of the publication {shown_text(name)} is not valid UTF-8: rename it"
                 )
@@ -296,7 +296,7 @@ def _checked_place(folder: str) -> str:
             f"cannot record to {uri[1]}://…: give a folder, or a URL s3://BUCKET/PATH, gs://BUCKET/PATH or "
             "az://CONTAINER/PATH without credentials and options (set these in environment variables)"
         )
-    if shown_text(folder) != folder:  # pyarrow cannot open such a file
+    if not is_utf8(folder):  # pyarrow cannot open such a file
         raise ValueError(f"the name of the folder {shown_text(folder)} is not valid UTF-8: choose another")
     return folder
 

@@ -80,6 +80,7 @@ from pgoutput.recording.segment_format import (
     IncompleteTable as IncompleteTable,
     Metadata,
     PublicationChange as PublicationChange,
+    RenamedTable as RenamedTable,
     SchemaVersion as SchemaVersion,
     Source as Source,
     Upgrade as Upgrade,

@@ -222,6 +222,17 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the table was certainly dropped; False if it may only have left the publication."""
 
 
+class RenamedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A published table that has another name, or another schema, than the stream has shown so far."""
+
+    oid: int
+    namespace: str
+    """Schema of the table; empty for pg_catalog, as in Relation messages."""
+    name: str
+    lsn: int
+    """End of the server's WAL when the recorder read the name."""
+
+
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """The metadata of a segment."""
 
@@ -264,6 +275,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     earlier segments have all changes of these tables."""
     following_columns: dict[int, tuple[str, ...]] = {}
     """Names of altered columns whose existing values follow from earlier ones, by OID of the table."""
+    renamed: tuple[RenamedTable, ...] = ()
+    """Tables that the recorder found renamed since it stored the preceding segment, with the names that they
+    have at the end of the segment."""
 
     @property
     def next_position(self) -> int:

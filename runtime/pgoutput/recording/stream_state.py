@@ -74,6 +74,9 @@ class StreamState:
         prepared: Transactions that are prepared now, by gid.
         truncates: By OID of a table, the xid of the session's last transaction that ended with a Truncate of
             the table. Only other Truncates may follow it. Streamed and prepared transactions do not count.
+        roots: By OID of a relation, the OIDs of the relations that were described immediately before it; 0 if
+            there was none. The server describes the root first, then the partition whose changes it sends as
+            the root's (maybe_send_schema in pgoutput.c).
 
     Args:
         source: Source of the stream.
@@ -99,6 +102,9 @@ class StreamState:
         self.prepared: dict[str, PreparedTransaction] = {one.gid: one for one in prepared}
         self.skipping: bool = False
         self.truncates: dict[int, int] = {}
+        self.roots: dict[int, set[int]] = {}
+        self._last_described: tuple[int, int] = (-1, 0)
+        """Position and OID of the last Relation; the position of a Type message that follows it directly."""
         self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
         """Describes the last Truncate: its transaction, the number of changes up to and including it, and the
         OIDs of the tables that are named by it or by the Truncates immediately before it."""
@@ -131,6 +137,7 @@ class StreamState:
             "rollback_prepared": self._rollback_prepared,
             "origin": self._origin,
             "relation": self._relation,
+            "type": self._type,
             "payload": self._payload,
             "truncate": self._truncate,
         }
@@ -429,8 +436,18 @@ class StreamState:
     def _origin(self, event: TransactionEvent[OpenTransaction]) -> Message | None:
         return None if self.skipping else event.message
 
+    def _type(self, event: TransactionEvent[OpenTransaction]) -> Message:
+        position, oid = self._last_described
+        if position == self._position - 1:
+            self._last_described = self._position, oid
+        return event.message
+
     def _relation(self, event: TransactionEvent[OpenTransaction]) -> Message:
         message: Any = event.message
+        position, oid = self._last_described
+        is_next = position == self._position - 1
+        self.roots.setdefault(message.oid, set()).add(oid if is_next else 0)
+        self._last_described = self._position, message.oid
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation
             oids = dict.fromkeys(column.type_oid for column in message.columns)

@@ -25,6 +25,7 @@ from pgoutput.recording.segment_format import (
     Metadata,
     PreparedTransaction,
     PublicationChange,
+    RenamedTable,
     SchemaVersion,
     Source,
 )
@@ -83,6 +84,8 @@ class Remarks(msgspec.Struct, frozen=True):
     """Tables that the recorder found dropped or unpublished since the preceding segment."""
     following_columns: dict[int, tuple[str, ...]] = {}
     """Names of altered columns whose existing values follow from earlier ones, by OID of the table."""
+    renamed: tuple[RenamedTable, ...] = ()
+    """Tables that the recorder found renamed since the preceding segment."""
 
 
 class SegmentWriter:
@@ -250,6 +253,7 @@ class SegmentWriter:
             publication_changes=remarks.publication_changes,
             gone=remarks.gone,
             following_columns=remarks.following_columns,
+            renamed=remarks.renamed,
         )
         self._number += 1
         self._run(lambda: self._end(lambda: self._finish(file, metadata)))

@@ -18,12 +18,14 @@ How the package is divided:
 - `micro_batch`: applies a micro-batch in this process.
 - `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
+- `names`: keeps each table in the folder of its relation's name.
 - `remarks`: marks incomplete and dropped tables, and archives or removes dropped tables.
 - `selection`: the tables that a target follows, if it does not follow all tables of the recording.
 - `registration`: registers a query in the recording, so that segments are pruned only after it has read them.
 - `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
 - `cut`: finds for each table the version that equals the source as of one moment.
 - `maintenance`: removes files that the tables do not need any more.
+- `self_checked`: what the self-check of `pgoutput sync` has found.
 - `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
 
 `pgoutput.apply` applies changes to a table, and `pgoutput.targets` contains the table formats.
@@ -66,8 +68,14 @@ from pgoutput.replica.selection import (
     select_tables,
     selected_tables as selected_tables,
 )
+from pgoutput.replica.self_checked import (
+    CheckedTable as CheckedTable,
+    SelfCheckReport as SelfCheckReport,
+    read_self_check as read_self_check,
+    store_self_check as store_self_check,
+)
 from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
-from pgoutput.replica.verified import store_verified as store_verified
+from pgoutput.replica.verified import mark_difference as mark_difference, store_verified as store_verified
 from pgoutput.targets import THREADS as THREADS, Position, restore_registry as restore_registry
 
 __all__ = [

@@ -47,6 +47,8 @@ def log_batch(segment: int, results: Sequence[TableResult]) -> None:
         name = f"{one.namespace}.{one.name}"
         if one.error:
             log_event(_LOGGER, logging.WARNING, f"{name} failed: {one.error}", one)
+        if one.folder:
+            log_event(_LOGGER, logging.INFO, f"{name} is now in the folder {one.folder}", one)
         _advise(one)
         if one.may_differ:
             reasons = "; ".join(difference.reason for difference in one.may_differ)

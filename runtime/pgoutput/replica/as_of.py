@@ -43,7 +43,7 @@ from pgoutput.targets import (
     register_table,
 )
 from pgoutput.views import ChangedRelation, Column
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name
 
 
 class TableAsOf:
@@ -154,11 +154,11 @@ class TablesAsOf:
         if isinstance(version, ReplicaError):
             raise version
         columns = tuple(
-            Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns
+            Column(stored_name(one.name), one.type_oid, one.type_modifier) for one in relation.columns
         )
         table = version.table
         if table is not None and not self._changes.counts[relation.oid]:
-            layout = read_layout(table, shown_text(relation.name))
+            layout = read_layout(table, stored_name(relation.name))
             if layout.columns == columns:
                 return TableAsOf(table, layout)
         copies = locate(folder)
@@ -211,7 +211,7 @@ def _with_columns(
         columns: Columns of `relation`, which the copy gets.
         history: Whether the replica keeps all versions of rows.
     """
-    table, name = find_table(copies, relation.oid), shown_text(relation.name)
+    table, name = find_table(copies, relation.oid), stored_name(relation.name)
     if table is None:
         return TableAsOf(None, TableLayout(pa.schema([]), "", columns=columns))
     layout = read_layout(table, name)

@@ -102,8 +102,8 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
             f"for which all tables have a version is {format_lsn(cut)}: use that LSN"
         )
     if time is not None:
-        latest = (time.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
-        while late := [one.after for one in _states(tables, cut) if one.commit_time > latest]:
+        latest = ((time if time.tzinfo else time.astimezone()) - _EPOCH) // timedelta(microseconds=1)
+        while late := [one.state_before(cut).after for one in tables if one.is_later(cut, latest)]:
             cut = _last_cut(tables, min(late))
     versions = (one.version_at(cut) for one in tables)
     return Cut(cut, {one.oid: one for one in versions if one is not None})
@@ -145,7 +145,7 @@ class _Table:
         self.reached: int = reached if found == position else found.commit_lsn
         self._states: list[State] = []
         if self._table is None:
-            self._older = iter([State(None, -1, self.reached, 0)])
+            self._older = iter([State(None, -1, self.reached, None)])
         else:
             self._older = self._table.states(self.reached)
 
@@ -166,6 +166,11 @@ class _Table:
             f"{self._target}: no version as of this LSN or time: the log of the table with the relation OID "
             f"{self._oid} has no older version. Use a later LSN or time"
         )
+
+    def is_later(self, lsn: int, time: int) -> bool:
+        """Return whether the last change before an LSN with a known time was committed after `time`."""
+        states = (one for one in chain(self._states, self._read_older()) if one.after < lsn)
+        return next((one.commit_time > time for one in states if one.commit_time is not None), False)
 
     def _read_older(self) -> Iterator[State]:
         for state in self._older:

@@ -26,11 +26,10 @@ from pgoutput.replica.failed_tables import (
     record_failure,
     remove_failure,
 )
+from pgoutput.replica.names import Names
 from pgoutput.replica.ownership import read_owner
 from pgoutput.replica.recorded_changes import complete_since, last_copy
 from pgoutput.targets import (
-    NAME,
-    NAMESPACE,
     NOTHING,
     THREADS,
     Position,
@@ -86,6 +85,7 @@ class Positions:
 
     def __init__(self, recording: Recording, target: Location) -> None:
         self._recording, self._target = recording, target
+        self.names: Names = Names(target)
         self._pauses = Pauses(_FIRST_PAUSE, _GREATEST_PAUSE)
         self.errors: dict[int, str] = {}
         self.foreign: set[int] = set()
@@ -167,8 +167,9 @@ class Positions:
                 self._tables[oid] = _Table(reached=self._end(first - 1))
 
     def find(self, name: str) -> list[int]:
-        """Return the OIDs of the relations whose table has this name, such as `public.orders`."""
-        return [oid for oid, one in self._tables.items() if f"{one.namespace}.{one.name}" == name]
+        """Return the OIDs of the relations named so, as `public.orders`; the last to get the name first."""
+        found = (oid for oid, one in self._tables.items() if f"{one.namespace}.{one.name}" == name)
+        return sorted(found, key=self.names.since, reverse=True)
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -304,6 +305,7 @@ class Positions:
             table.position = max(one.position, table.position)
             table.namespace, table.name = one.namespace, one.name
         for oid, table in self._tables.items():
+            table.namespace, table.name = self.names.of(oid) or (table.namespace, table.name)
             if oid not in self.errors:
                 table.reached = max(table.reached, end)
         self._reached = max(self._reached, end)
@@ -352,10 +354,10 @@ class Positions:
             return _Table()
         if table is None:
             return _Table()
+        self.names.note(oid, table)
         if table.foreign_change():
             self.foreign.add(oid)
-        names = table.properties.get(NAMESPACE, ""), table.properties.get(NAME, "")
-        return _Table(table.position, NOTHING, *names)
+        return _Table(table.position, NOTHING, *(self.names.of(oid) or ()))
 
     def _check_recording(self, reached: Position) -> None:
         """Raise RecordingError if the last segment that the target has read does not end at `reached`.

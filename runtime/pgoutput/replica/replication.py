@@ -250,8 +250,10 @@ class Query:
         self._owner = claim_target(self._target.place, self._output, recording.identity)
         self._registration = Registration(recording, self._target, self._owner)
         self._register()
-        if marked := list(mark_foreign_changes(self._target, sorted(positions.foreign))):
-            self._finish(positions.least_segment, marked)
+        # After a kill, some tables may not be in the folders of their names yet.
+        moved = positions.names.follow(())
+        if noted := [*mark_foreign_changes(self._target, sorted(positions.foreign)), *moved]:
+            self._finish(positions.least_segment, noted)
 
     def _finish(self, segment: int, results: Sequence[TableResult]) -> None:
         if self._follow:
@@ -279,7 +281,8 @@ class Query:
         results = self._engine(self._micro_batch(numbers, positions), show)
         if removed := removed_relations(recording, numbers, self._dropped):
             positions.forget(removed, last)
-        remarks = list(apply_remarks(recording, self._target, numbers, self._dropped))
+        positions.names.read(one.oid for one in results)
+        remarks = list(apply_remarks(recording, self._target, numbers, self._dropped, positions.names))
         positions.advance(last, [one for one in results if one.oid not in removed])
         results += remarks
         self._finish(last, results)

@@ -42,12 +42,11 @@ def reset_tables(recording: PathOrUri, target: PathOrUri, tables: Iterable[str])
         current = [oid for oid, table in found.items() if table is None or table.dropped is None]
         if not current:
             raise ReplicaError(f"{folder}: the target has no table {name} to reset: correct the name")
-        oids += current
-        for oid in current:
-            try:
-                complete_since(source, oid, 1, source.numbers[-1])
-            except RecordingError as error:
-                raise RecordingError(f"{name} cannot be reset: {error}") from error
+        oids.append(current[0])
+        try:
+            complete_since(source, current[0], 1, source.numbers[-1])
+        except RecordingError as error:
+            raise RecordingError(f"{name} cannot be reset: {error}") from error
     for oid in oids:
         remove_table(folder, oid)
         remove_failure(folder, oid)

@@ -34,6 +34,7 @@ from pgoutput.replica.recorded_changes import complete_since
 from pgoutput.replica.registration import Registration
 from pgoutput.targets import read_file, registered_oids
 from pgoutput.views import schema_versions
+from pgoutput.wire import shown_text
 
 _FILE: Final = "_selected_tables.json"
 
@@ -187,16 +188,22 @@ class Relations:
                 self._add(self._read_through + 1, self.recording.beginning.relations)
             for segment in segments:
                 self._add(segment.number, segment.relations)
+                for one in segment.renamed:
+                    names = shown_text(one.namespace) or "pg_catalog", shown_text(one.name)
+                    self._name(one.oid, *names)
             self._read_through = last
 
     def _add(self, number: int, versions: Iterable[SchemaVersion]) -> None:
         for version in schema_versions([], versions):
             schema = version.schema
-            oid, name = version.relation.oid, schema.qualified_name
-            self.names.add(name)
-            first = self._first.setdefault(oid, number)
-            if name in self._tables and oid not in self.selected:
-                self.selected[oid] = SelectedRelation(oid, schema.namespace, schema.name, first)
+            self._first.setdefault(version.relation.oid, number)
+            self._name(version.relation.oid, schema.namespace, schema.name)
+
+    def _name(self, oid: int, namespace: str, name: str) -> None:
+        """Note a name of a relation; select the relation if the name is selected and a change is recorded."""
+        self.names.add(whole := f"{namespace}.{name}")
+        if whole in self._tables and oid not in self.selected and oid in self._first:
+            self.selected[oid] = SelectedRelation(oid, namespace, name, self._first[oid])
 
 
 class Selection:

@@ -21,6 +21,7 @@ from pgoutput.targets import (
     THREADS,
     decode_dropped,
     find_table,
+    folder_name,
     missing_entry,
     registered_oids,
     unregistered_tables,
@@ -48,6 +49,15 @@ class ReplicaTable(msgspec.Struct, frozen=True):
     """Why the table has failed or cannot be read; empty if neither is the case."""
     verified_through: Verified | None
     """Result of the last comparison with the source; None if there was none, or if it found differences."""
+
+    @property
+    def shown_name(self) -> str:
+        """Name of the relation with its namespace; with the folder of the table, if that has another name."""
+        if not self.name:
+            return f"OID {self.oid}"
+        folder = locate(self.place).path.rpartition("/")[2] if self.place else ""
+        is_own = folder in ("", folder_name(self.namespace, self.name))
+        return f"{self.namespace}.{self.name}{'' if is_own else f' (in the folder {folder})'}"
 
 
 def replica_tables(target: PathOrUri) -> dict[int, ReplicaTable]:

@@ -6,13 +6,12 @@ from typing import Final
 
 import msgspec
 
+from pgoutput.apply import Difference, decode_differences
 from pgoutput.recording import Location, Verified
-from pgoutput.targets import MAY_DIFFER, ConflictError, find_table
+from pgoutput.targets import MAY_DIFFER, Table, change_table
 
 VERIFIED: Final = "pgoutput.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
-
-_ATTEMPTS: Final = 10
 
 
 def decode_verified(text: str | None) -> Verified | None:
@@ -42,19 +41,39 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
         ConflictError: Several attempts failed because of concurrent commits.
     """
     text = "" if verified is None else msgspec.json.encode(verified).decode()
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        table = find_table(target, oid)
-        if table is None:
-            return
+
+    def store(table: Table) -> None:
         properties, stored = {VERIFIED: text}, table.properties
         if verified is not None and may_differ and stored.get(MAY_DIFFER) == may_differ:
             properties[MAY_DIFFER] = "[]"
-        if all(stored.get(key, "") == value for key, value in properties.items()):
-            return
-        try:
+        if any(stored.get(key, "") != value for key, value in properties.items()):
             table.set_properties(properties)
-        except ConflictError:
-            if not attempts_left:
-                raise
-        else:
-            return
+
+    change_table(target, oid, store)
+
+
+def mark_difference(target: Location, oid: int, beginning: str, mark: Difference | None) -> bool:
+    """Replace the reasons in `pgoutput.may_differ` that begin with a text; return whether they change.
+
+    Nothing is committed if the table does not exist, or has this reason already.
+
+    Args:
+        target: The folder that holds the replica.
+        oid: OID of the relation.
+        beginning: Beginning of the reasons to replace.
+        mark: The new reason; None to remove the reasons.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+        ConflictError: Several attempts failed because of concurrent commits.
+    """
+
+    def store(table: Table) -> bool:
+        known = decode_differences(table.properties.get(MAY_DIFFER))
+        new = [one for one in known if not one.reason.startswith(beginning)] + [*filter(None, [mark])]
+        if {one.reason for one in known} == {one.reason for one in new}:
+            return False
+        table.set_properties({MAY_DIFFER: msgspec.json.encode(new).decode()})
+        return True
+
+    return bool(change_table(target, oid, store))

@@ -13,14 +13,18 @@
 
 from pgoutput._extras import require
 
-require("spark", "pyspark", "pandas", "pyarrow", "deltalake")
+require("spark", "pyspark", "pandas", "pyarrow")
+
+from typing import TYPE_CHECKING, Any
 
 from pgoutput.spark.decoding import decode
 from pgoutput.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
-from pgoutput.spark.replication import replicate
 from pgoutput.spark.rows import rows
 from pgoutput.spark.session import cluster_session as cluster_session, local_session
 from pgoutput.spark.source import PgoutputDataSource
+
+if TYPE_CHECKING:
+    from pgoutput.spark.replication import replicate
 
 __all__ = [
     "PgoutputDataSource",
@@ -33,3 +37,14 @@ __all__ = [
     "rows",
     "to_pgoutput",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `replicate` at the first access: it alone needs deltalake."""
+    if name != "replicate":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("spark", "deltalake", "pyroaring")
+    from pgoutput.spark.replication import replicate
+
+    globals()["replicate"] = replicate
+    return replicate

@@ -9,7 +9,7 @@ from typing import Any
 from pgoutput import _protocols
 from pgoutput._roles import ROLES
 from pgoutput._walk import Piece, walk
-from pgoutput.errors import StreamError
+from pgoutput.errors import DecodeError, StreamError
 from pgoutput.messages import AnyMessage, Message, Relation, Streaming, Type
 from pgoutput.versions import CODECS, OPTIONS
 from pgoutput.wire import Buffer
@@ -60,6 +60,8 @@ class StreamDecoder:
             "relation": self._remember_relation,
             "type": self._remember_type,
         }
+        known = _protocols.VERSIONS[proto_version].by_name
+        self._openers = {kind.__name__ for kind, role in ROLES.items() if role == "open_block"} & known.keys()
         self._handlers = {kind: handlers[role] for kind, role in ROLES.items() if role in handlers}
 
     def decode(self, data: Buffer) -> AnyMessage:
@@ -67,11 +69,15 @@ class StreamDecoder:
 
         Raises:
             DecodeError: The bytes are not a valid message at this point of the stream. The decoder's state is
-                unchanged.
+                unchanged, except that a damaged Stream Start opens a stream block too.
             TypeError: `data` is not bytes-like.
         """
         codec = CODECS[self._version_for(data)] if self._foreign_version_by_tag else self._codec
-        message = codec.decode(data, self.in_stream, self.streaming)
+        try:
+            message = codec.decode(data, self.in_stream, self.streaming)
+        except DecodeError as error:
+            self.in_stream |= error.message in self._openers
+            raise
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(message)

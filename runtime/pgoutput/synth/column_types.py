@@ -12,6 +12,7 @@ from pgoutput import catalog
 from pgoutput._type_modifiers import declared_modifier
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Type
+from pgoutput.synth.identifiers import qualified, split_qualified_name
 
 _ALIASES: Final = {
     "bigint": "int8", "int": "int4", "integer": "int4", "smallint": "int2", "boolean": "bool",
@@ -84,11 +85,17 @@ class TypeRegistry:
         Raises:
             ScenarioError: The type does not exist, or does not accept a type modifier.
         """
-        if text in self._user_types:
-            return self._user_types[text]
-        match = _TYPE.fullmatch(text.strip())
+        text = text.strip()
+        match = _TYPE.fullmatch(text)
         name = " ".join(match[1].split()).lower() if match else ""
         builtin = catalog.BY_NAME.get(_ALIASES.get(name, name))
+        if builtin is None and "." in text:
+            array = "[]" if text.endswith("[]") else ""
+            user = self._user_types.get(
+                qualified(*split_qualified_name(text.removesuffix("[]").rstrip(), "type")) + array
+            )
+            if user is not None:
+                return user
         if match is None or builtin is None:
             raise ScenarioError(
                 f"unknown type {text!r}; use a built-in type by its pg_type name, such as int8, text, "
@@ -107,7 +114,8 @@ class TypeRegistry:
 
     def create_enum(self, name: str) -> None:
         """Create an enum type and its array type (DefineEnum)."""
-        namespace, local = split_qualified_name(name)
+        namespace, local = split_qualified_name(name, "type")
+        name = qualified(namespace, local)
         array, oid = self._next_oid(), self._next_oid()
         text = catalog.BY_NAME["text"]
         self._add(name, ColumnType(oid, -1, text.oid, -1, Type(oid=oid, namespace=namespace, name=local)))
@@ -119,7 +127,7 @@ class TypeRegistry:
 
         The Type message of the domain has the OID of the domain, but the name of the base type.
         """
-        split_qualified_name(name)
+        name = qualified(*split_qualified_name(name, "type"))
         base_type = self.parse(base)
         oid = self._next_oid()
         if base_type.type_message is not None:
@@ -134,15 +142,3 @@ class TypeRegistry:
         if name in self._user_types:
             raise ScenarioError(f"type {name} exists already; choose another name")
         self._user_types[name] = type_
-
-
-def split_qualified_name(name: str) -> tuple[str, str]:
-    """Split a qualified name such as `public.orders` into schema and local name.
-
-    Raises:
-        ScenarioError: The schema or the local name is missing.
-    """
-    namespace, dot, local = name.partition(".")
-    if not (namespace and dot and local):
-        raise ScenarioError(f"{name!r} has no schema; use a qualified name such as public.orders")
-    return namespace, local

@@ -10,6 +10,7 @@ import msgspec
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ReplicaIdentity
 from pgoutput.synth.column_types import TypeRegistry
+from pgoutput.synth.identifiers import check_column_names, local_name
 from pgoutput.synth.table_definition import Column, RowFilter, TableDefinition
 from pgoutput.synth.text_format import to_text
 
@@ -29,6 +30,7 @@ def build_columns(declared: Mapping[str, str], types: TypeRegistry, first: int =
         except ScenarioError as error:
             raise ScenarioError(f"column {name}: {error}") from None
         columns.append(Column(number, name, type_, primary))
+    check_column_names([*declared], first + len(declared))
     return tuple(columns)
 
 
@@ -42,6 +44,9 @@ def add_generated_columns(definition: TableDefinition, generated: Mapping[str, s
     for name, from_ in generated.items():
         source = definition.column(from_)
         columns.append(Column(len(columns), name, source.type, source=source.number))
+    check_column_names([*generated], len(columns))
+    if len({column.name for column in columns}) < len(columns):
+        raise ScenarioError(f"{definition.full_name}: the table would have two columns with the same name")
     return msgspec.structs.replace(definition, columns=tuple(columns), attribute_count=len(columns))
 
 
@@ -142,6 +147,7 @@ def alter_definition(
     for named in (*rename, *retype):
         definition.column(named)
     added = build_columns(add, types, definition.attribute_count)
+    check_column_names([*rename.values()], 0)
     if any(column.primary for column in added):
         refuse("cannot add a column to the primary key")
     columns = (*kept, *added)
@@ -149,7 +155,7 @@ def alter_definition(
         refuse("the table would have two columns with the same name")
     altered = msgspec.structs.replace(
         definition,
-        name=name or definition.name,
+        name=local_name(name) if name is not None else definition.name,
         columns=columns,
         dropped=(*definition.dropped, *(one for one in definition.columns if one.name in dropped)),
         index_columns=frozenset(rename.get(one, one) for one in definition.index_columns),

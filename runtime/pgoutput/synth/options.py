@@ -97,8 +97,8 @@ def _non_default(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that differ from their default, except proto_version, as text by option name."""
     return {
         name: value if isinstance(value, str) else "on"
-        for name in OPTIONS
-        if (value := options.get(name, _DEFAULTS[name])) != _DEFAULTS[name]
+        for name, default in _DEFAULTS.items()
+        if name in OPTIONS and (value := options.get(name, default)) != default
     }
 
 

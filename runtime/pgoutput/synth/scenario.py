@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, overload
 
 import msgspec
 
 from pgoutput._servers import default_server, newest_version, server_version
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import AnyMessage, PrimaryKeepalive, Relation, Streaming, XLogData
-from pgoutput.synth.column_types import TypeRegistry, split_qualified_name
+from pgoutput.messages import AnyMessage, Message, PrimaryKeepalive, Relation, Streaming, XLogData
+from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
 from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
+from pgoutput.synth.identifiers import check_schema, local_name, qualified, split_qualified_name
+from pgoutput.synth.message_size import check_message_size
 from pgoutput.synth.options import StreamOptions, require_server
+from pgoutput.synth.output_plugin import OutputPlugin
 from pgoutput.synth.reorder_buffer import ReorderBuffer
 from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
@@ -22,8 +25,10 @@ from pgoutput.synth.transaction import Database, Transaction, logical_message
 from pgoutput.synth.wal import (
     AnyWalRecord,
     Idle,
+    MultiInsert,
     PayloadRecord,
     ReplicationOrigin,
+    RowChange,
     WriteAheadLog,
     payload_size,
 )
@@ -118,7 +123,7 @@ class Scenario:
         self.logical_decoding_work_mem = logical_decoding_work_mem
         self.wal: WriteAheadLog = WriteAheadLog(seed)
         self._types = TypeRegistry(self.wal.next_oid)
-        self._database = Database(self.wal, self._types)
+        self._database = Database(self.wal, self._types, refuse_large=self._refuse_large)
         self.tables: dict[str, ScenarioTable] = self._database.tables
 
     @property
@@ -140,6 +145,17 @@ class Scenario:
             for table in self.tables.values()
             if table.definition.published and (table.root is None if via_root else not table.partitions)
         )
+
+    def _refuse_large(self, record: RowChange | MultiInsert | PayloadRecord) -> None:
+        def check(_: int, message: Message) -> None:
+            check_message_size(message, self.options.proto_version)
+
+        plugin = OutputPlugin(self.options, self.publish_via_partition_root, self.server, check)
+        if isinstance(record, PayloadRecord):
+            plugin.payload(record, streamed=False)
+        else:
+            for change in record.split() if isinstance(record, MultiInsert) else (record,):
+                plugin.change(change, streamed=False)
 
     def _need(self, what: str, first: int, error: type[Exception] = ScenarioError) -> None:
         if self.server < first:
@@ -169,7 +185,8 @@ class Scenario:
         """Create a table (CREATE TABLE), and add it to the publication unless `published` is false.
 
         Args:
-            name: Schema and table name, such as `public.orders`.
+            name: Schema and table name as in SQL, such as `public.orders` or `public."Kunden"`. A name with
+                upper-case letters needs quotes. Names of columns are taken as they are, without quotes.
             columns: Column types by column name. A type followed by `key` marks a primary key column: `int8
                 key`, `text`.
             replica_identity: `default`, `full` or `nothing`, or the columns of a unique index as a list.
@@ -192,9 +209,10 @@ class Scenario:
         if set(generated or ()).intersection(column_list or ()):
             self._need("generated columns in column lists", FIRST_TO_PUBLISH_GENERATED)
         namespace, local = split_qualified_name(name)
+        check_schema(namespace, local)
         built = build_columns({**(columns or {}), **named}, self._types)
         definition = TableDefinition(
-            self._next_table_oid(name),
+            self._next_table_oid(qualified(namespace, local)),
             namespace,
             local,
             built,
@@ -257,7 +275,9 @@ class Scenario:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
         message = logical_message(0, prefix, content)
-        self.wal.write(PayloadRecord, payload_size(message), xid=0, top=0, message=message)
+        fields = {"xid": 0, "top": 0, "message": message}
+        self._database.check_size(PayloadRecord, payload_size(message), fields)
+        self.wal.write(PayloadRecord, payload_size(message), **fields)
 
     def wait(self, seconds: float = 1.0) -> None:
         """Advance the time by up to one year, without changes. The walsender then sends a keepalive.
@@ -311,12 +331,27 @@ class Scenario:
 
     # Expected rows
 
-    def rows(self, table: ScenarioTable) -> list[TableRow]:
-        """Return the committed rows of a table in insertion order; if partitioned, partition by partition."""
-        return committed_rows(table)
+    @overload
+    def rows(self, table: ScenarioTable) -> list[TableRow]: ...
+
+    @overload
+    def rows(self, table: None = None) -> dict[str, list[TableRow]]: ...
+
+    def rows(self, table: ScenarioTable | None = None) -> list[TableRow] | dict[str, list[TableRow]]:
+        """Return the committed rows of a table in insertion order; if partitioned, partition by partition.
+
+        Without a table, return the rows of all tables and partitions that store rows, by name with schema.
+        """
+        if table is not None:
+            return committed_rows(table)
+        leaves = [one for one in self.tables.values() if not one.partitions]
+        return {one.committed_definition.full_name: committed_rows(one) for one in leaves}
 
     def history(self) -> Iterator[CommittedState]:
-        """Yield the expected rows of all tables after each commit, in commit order."""
+        """Yield the expected rows of all tables after each commit, in commit order.
+
+        The rows of a table are computed when they are read. `rows` returns the present state faster.
+        """
         return history(self.tables.values(), self._database.commits)
 
     # Creation of tables
@@ -350,7 +385,8 @@ class Scenario:
             )
         root, column = self._register(ScenarioTable(definition, self._database)), definition.column(by)
         for name, values in partitions.items():
-            full = f"{definition.namespace}.{name}"
+            name = local_name(name, "partition")
+            full = qualified(definition.namespace, name)
             part = msgspec.structs.replace(definition, oid=self._next_table_oid(full), name=name)
             leaf = self._register(ScenarioTable(part, self._database, root))
             root.attach_partition(column, leaf, [to_text(value, column.type) for value in values])

@@ -14,6 +14,7 @@ from pgoutput import catalog
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
 from pgoutput.synth.column_types import ColumnType
+from pgoutput.synth.identifiers import qualified
 from pgoutput.synth.text_format import to_text
 
 Cells: TypeAlias = tuple[str | None, ...]
@@ -115,8 +116,8 @@ class TableDefinition(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def full_name(self) -> str:
-        """Schema and table name, separated by a dot."""
-        return f"{self.namespace}.{self.name}"
+        """Schema and table name, separated by a dot; a part with a dot or quotes is in quotes."""
+        return qualified(self.namespace, self.name)
 
     @cached_property
     def published_columns(self) -> tuple[Column, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
@@ -14,7 +15,15 @@ from pgoutput import catalog
 from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
 from pgoutput.errors import ScenarioError
 from pgoutput.synth.column_types import ColumnType
-from pgoutput.values import decode_binary, encode_binary, format_float8, format_jsonb, quote_array_element
+from pgoutput.synth.server_texts import check_text, is_checked
+from pgoutput.values import (
+    decode_binary,
+    encode_binary,
+    format_float8,
+    format_jsonb,
+    parse_array,
+    quote_array_element,
+)
 from pgoutput.wire import is_utf8
 
 _CONTEXT: Final = Context(prec=200_000)
@@ -49,9 +58,14 @@ def to_text(value: Any, type_: ColumnType) -> str | None:
         text = value if isinstance(value, str) else _python_text(value, catalog.FORMS[builtin.oid].name)
         if "\0" in text or not is_utf8(text):
             raise ValueError(f"{value!r} contains a zero byte or invalid UTF-8")
+        form = catalog.FORMS[builtin.oid].name
+        for one in (text,) if element is None else _elements(text, form):
+            check_text(one, form)
         if builtin.send in _UNCHECKED_SEND or builtin.name.startswith("reg"):
             return text
         data = encode_binary(text, type_.base_oid)
+        if isinstance(value, str) and (canonical := decode_binary(data, type_.base_oid)) != text:
+            raise ValueError(f"the server writes {canonical!r} for {text!r}: give that text")
         if element is None and builtin.modifier == "precision":
             microseconds = round_to_precision(_INT64.unpack_from(data)[0], type_.base_modifier)
             data = _INT64.pack(microseconds) + data[_INT64.size :]
@@ -72,6 +86,18 @@ def _array(values: Any, element: ColumnType) -> str:
             text = to_text(value, element)
             parts.append("NULL" if text is None else quote_array_element(text))
     return "{" + ",".join(parts) + "}"
+
+
+def _elements(text: str, form: str) -> Iterable[str]:
+    """Return the elements of an array in text format, if texts of the element type are checked one by one."""
+    if not is_checked(form):
+        return ()
+    if form == "box":  # whose arrays have semicolons between their elements
+        return text.strip("{}").split(";")
+    flat = re.sub(r"^\[[^{]*=", "", text)
+    while flat.startswith("{{"):  # the elements of all dimensions
+        flat = "{" + ",".join(re.findall(r'\{((?:"(?:[^"\\]|\\.)*"|[^{}"])*)\}', flat)) + "}"
+    return [one for one in parse_array(flat) or () if one is not None]
 
 
 def _array_lengths(value: Any) -> tuple[int, ...]:
@@ -160,7 +186,22 @@ def _limited_text(text: str, type_: ColumnType) -> str:
     return text.ljust(length) if type_.base_oid == catalog.BY_NAME["bpchar"].oid else text
 
 
+def _limited_bits(text: str, type_: ColumnType) -> str:
+    """Return text of a bit or varbit type.
+
+    Raises:
+        ValueError: The server refuses the number of bits.
+    """
+    length, exact = type_.base_modifier, type_.base_oid == catalog.BY_NAME["bit"].oid
+    if length >= 0 and (len(text) != length if exact else len(text) > length):
+        raise ValueError(
+            f"bit string length {len(text)} does not match type {'bit' if exact else 'varbit'}({length})"
+        )
+    return text
+
+
 _LIMITS: Final[Mapping[str, Callable[[str, ColumnType], str]]] = {
+    "bits": _limited_bits,
     "numeric": _limited_numeric,
     "length": _limited_text,
 }

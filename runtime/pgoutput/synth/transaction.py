@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -12,6 +12,7 @@ import msgspec
 from pgoutput._roles import has_role, is_transactional
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import LogicalMessage, Message, MessageFlag, TruncateOption
+from pgoutput.synth import message_size
 from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.ddl import alter_definition
 from pgoutput.synth.heap_access import CommitEffects, HeapAccess, Undo
@@ -44,8 +45,21 @@ class Database(msgspec.Struct, frozen=True, eq=False):
     """The effects of each commit, in commit order."""
     prepared: dict[str, Transaction] = {}
     """The prepared transactions by gid."""
+    refuse_large: Callable[[Any], None] = lambda _: None
+    """Function that raises ScenarioError if a message for a WAL record would be too large."""
     tables: dict[str, ScenarioTable] = {}
     """All tables and partitions, by the name (with schema) that they were created with."""
+    renamed: set[ScenarioTable] = set()
+    """Tables that transactions have renamed, even if rolled back: their names are no keys of `tables`."""
+
+    def check_size(self, kind: Any, size: int, fields: Mapping[str, Any]) -> None:
+        """Refuse a WAL record from which a server cannot build a message; `size` is that of its texts.
+
+        Raises:
+            ScenarioError: A message would be too large.
+        """
+        if size > message_size.MAX_BYTES // 8:  # binary format can be longer than text
+            self.refuse_large(kind(lsn=0, end_lsn=0, time=0, **fields))
 
     def check_table_name(self, name: str, locked: Collection[ScenarioTable] = ()) -> None:
         """Check that no table has this name with schema.
@@ -59,7 +73,7 @@ class Database(msgspec.Struct, frozen=True, eq=False):
         Raises:
             ScenarioError: A table has the name.
         """
-        for table in self.tables.values():
+        for table in {*self.renamed, *filter(None, (self.tables.get(name),))}:
             definitions = (
                 [table.definition] if table in locked else [table.definition, table.committed_definition]
             )
@@ -144,17 +158,17 @@ class TransactionScope(ABC):
                 leaf, cells = self._new_row(table, values)
                 self._undo.append(self._access.write_row(leaf, None, cells))
                 inserted.setdefault(leaf, []).append(cells)
+            for leaf, new in inserted.items():
+                self._log(
+                    MultiInsert,
+                    sum(map(cells_size, new)),
+                    definition=leaf.definition,
+                    root=leaf.root and leaf.root.definition,
+                    rows=tuple(new),
+                )
         except ScenarioError:
             self._undo_from(first)
             raise
-        for leaf, new in inserted.items():
-            self._log(
-                MultiInsert,
-                sum(map(cells_size, new)),
-                definition=leaf.definition,
-                root=leaf.root and leaf.root.definition,
-                rows=tuple(new),
-            )
 
     def update(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Update one row. In the stream, a TOASTed value that the update does not set is UNCHANGED.
@@ -183,8 +197,8 @@ class TransactionScope(ABC):
             self._delete(leaf, row, old)
             self._insert(target, new)
             return
-        self._undo.append(self._access.write_row(leaf, row, new))
-        self._write_row(leaf, old, new, frozenset(leaf.definition.column(name).number for name in given))
+        assigned = frozenset(leaf.definition.column(name).number for name in given)
+        self._write_row(leaf, row, old, new, assigned)
 
     def delete(self, table: ScenarioTable, where: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Delete the row that has the values in `where` and `columns`, both by column name.
@@ -265,6 +279,7 @@ class TransactionScope(ABC):
             return
         if after.name != before.name:
             self._database.check_table_name(after.full_name, self._access.tables)
+            self._database.renamed.add(table)
         retyped = [column for column in after.columns if column.name in (retype or ())]
         if retyped:
             self._undo += self._access.rewrite_columns(table, retyped)
@@ -278,22 +293,22 @@ class TransactionScope(ABC):
         Raises:
             ScenarioError: The prefix or content is not valid UTF-8, or the prefix contains a zero byte.
         """
-        self.payload(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
+        self.send(logical_message(MessageFlag.TRANSACTIONAL, prefix, content))
 
-    def payload(self, message: Message) -> None:
-        """Emit a message with application data, such as a logical message.
+    def send(self, message: Message) -> None:
+        """Emit a message that changes no row, such as a logical message, or one of a new protocol version.
 
         The message is sent with the LSN of its WAL record and the xids of this transaction. Nothing is
         sent if the protocol version does not have the message.
 
         Raises:
-            ScenarioError: The message has no application data, or does not belong to a transaction.
+            ScenarioError: The message has another role, or does not belong to a transaction.
         """
         self._open()
         if not has_role(message, "payload") or not is_transactional(message):
             raise ScenarioError(
-                f"{type(message).__name__}: expected a message that has application data and belongs to a "
-                "transaction"
+                f"{type(message).__name__}: expected a message that changes no row (role payload) and "
+                "belongs to a transaction"
             )
         self._log(PayloadRecord, payload_size(message), message=message)
 
@@ -352,15 +367,18 @@ class TransactionScope(ABC):
     # Changes of rows, and the WAL records that the changes write
 
     def _insert(self, leaf: ScenarioTable, cells: Cells) -> None:
-        self._undo.append(self._access.write_row(leaf, None, cells))
-        self._write_row(leaf, None, cells, frozenset())
+        self._write_row(leaf, None, None, cells)
 
     def _delete(self, leaf: ScenarioTable, row: Row, old: Cells) -> None:
-        self._undo.append(self._access.write_row(leaf, row, None))
-        self._write_row(leaf, old, None, frozenset())
+        self._write_row(leaf, row, old, None)
 
     def _write_row(
-        self, leaf: ScenarioTable, old: Cells | None, new: Cells | None, assigned: frozenset[int]
+        self,
+        leaf: ScenarioTable,
+        row: Row | None,
+        old: Cells | None,
+        new: Cells | None,
+        assigned: frozenset[int] = frozenset(),
     ) -> None:
         self._log(
             RowChange,
@@ -371,9 +389,12 @@ class TransactionScope(ABC):
             new=new,
             assigned=assigned,
         )
+        self._undo.append(self._access.write_row(leaf, row, new))
 
     def _log(self, kind: Any, size: int, **fields: Any) -> None:
-        self._database.wal.write(kind, size, xid=self.xid, top=self._top.xid, origin=self._origin, **fields)
+        fields |= {"xid": self.xid, "top": self._top.xid, "origin": self._origin}
+        self._database.check_size(kind, size, fields)
+        self._database.wal.write(kind, size, **fields)
 
     def _log_end(self, kind: str, **fields: Any) -> TransactionEnd:
         return self._database.wal.write(

@@ -19,6 +19,7 @@ require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 from pgoutput.targets.parquet import (
     FILE_BYTES as FILE_BYTES,
     ParquetWriter as ParquetWriter,
+    read_groups as read_groups,
     read_parquet as read_parquet,
 )
 from pgoutput.targets.partitions import parse_partition as parse_partition
@@ -31,6 +32,7 @@ from pgoutput.targets.protocol import (
     ConflictError as ConflictError,
     DataFile as DataFile,
     Position as Position,
+    RowGroup as RowGroup,
     State as State,
     Table as Table,
     TableFormat as TableFormat,
@@ -43,9 +45,12 @@ from pgoutput.targets.registry import (
     NAME as NAME,
     NAMESPACE as NAMESPACE,
     RECORDING as RECORDING,
+    SINCE as SINCE,
     THREADS as THREADS,
     IcebergCatalog as IcebergCatalog,
+    archive_name as archive_name,
     archive_table as archive_table,
+    change_table as change_table,
     check_recording as check_recording,
     column_types as column_types,
     copy_format as copy_format,
@@ -61,8 +66,10 @@ from pgoutput.targets.registry import (
     register_table as register_table,
     registered_oids as registered_oids,
     remove_table as remove_table,
+    rename_pause as rename_pause,
     restore_registry as restore_registry,
     store_catalog as store_catalog,
+    table_names as table_names,
     unregistered_tables as unregistered_tables,
 )
 from pgoutput.targets.small_files import (

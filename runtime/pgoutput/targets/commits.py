@@ -2,7 +2,7 @@
 
 If pgoutput adds or removes data files in a commit, the metadata of the commit contain the position of the
 table after the commit. If the commit applies changes, its metadata also contain the commit LSN of the first
-change and the commit time of the last one. A commit that changes rows, and has no position in its metadata,
+change and the last commit time. A commit that changes rows, and has no position in its metadata,
 was made by another program.
 """
 
@@ -22,7 +22,7 @@ _FIRST_LSN: Final = "pgoutput.first_commit_lsn"
 """Key in the metadata of a commit; the value is the commit LSN of its first change."""
 
 _COMMIT_TIME: Final = "pgoutput.commit_time"
-"""Key in the metadata of a commit; the value is the commit time of its last change, as in `ChangeRange`."""
+"""Key in the metadata of a commit; the value is `ChangeRange.commit_time`. There is no key for None."""
 
 
 class Commit(NamedTuple):
@@ -54,7 +54,9 @@ def commit_metadata(position: Position, changes: ChangeRange | None) -> dict[str
     """
     metadata = dict(zip(KEYS, map(str, position), strict=True))
     if changes is not None:
-        metadata |= {_FIRST_LSN: str(changes.first_lsn), _COMMIT_TIME: str(changes.commit_time)}
+        metadata[_FIRST_LSN] = str(changes.first_lsn)
+        if changes.commit_time is not None:
+            metadata[_COMMIT_TIME] = str(changes.commit_time)
     return metadata
 
 
@@ -117,7 +119,8 @@ def read_states(commits: Iterable[Commit], reached: int) -> Iterator[State]:
         position = commit.position
         if position is not None and _FIRST_LSN in commit.metadata:
             if position != last:
-                yield State(commit.version, position.commit_lsn, until, int(commit.metadata[_COMMIT_TIME]))
+                time = commit.metadata.get(_COMMIT_TIME)
+                yield State(commit.version, position.commit_lsn, until, None if time is None else int(time))
             until, last = int(commit.metadata[_FIRST_LSN]), position
         if commit.version == 0:
-            yield State(None, -1, until, 0)
+            yield State(None, -1, until, None)

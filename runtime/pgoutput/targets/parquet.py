@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.targets.data_files import LOST, NewFile, table_error
-from pgoutput.targets.protocol import DataFile
+from pgoutput.targets.protocol import DataFile, RowGroup
 
 FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""
@@ -26,6 +26,21 @@ _DICTIONARY_BYTES: Final = 1 << 17
 
 FIELD_ID: Final = b"PARQUET:field_id"
 """Key in the metadata of an Arrow field; the value is the column's field ID in a Parquet file."""
+
+
+class _RowGroup:
+    """A row group of a Parquet file. `RowGroup` documents the methods."""
+
+    def __init__(self, first: int, metadata: pq.RowGroupMetaData, columns: Mapping[str, int]) -> None:
+        self.rows: range = range(first, first + metadata.num_rows)
+        self._metadata, self._columns = metadata, columns
+
+    def bounds(self, name: str) -> tuple[Any, Any] | None:
+        if (number := self._columns.get(name)) is None:
+            return None
+        found = self._metadata.column(number).statistics
+        is_known = found is not None and found.has_min_max and found.has_null_count and not found.null_count
+        return (found.min, found.max) if is_known else None
 
 
 def read_parquet(
@@ -45,6 +60,32 @@ def read_parquet(
     try:
         with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
             yield from _read_groups(parquet, schema, ids)
+    except (OSError, pa.ArrowException) as error:
+        raise table_error(folder / file.path, "the data file cannot be read", error) from error
+
+
+def read_groups(
+    folder: Location,
+    file: DataFile,
+    schema: pa.Schema,
+    wanted: Callable[[RowGroup], bool],
+    ids: Mapping[str, int] | None = None,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the wanted row groups of a data file: number of the first row, and rows."""
+    try:
+        with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
+            names = {parquet.schema.column(at).path: at for at in range(len(parquet.schema))}
+            present = _names_in_file(parquet.schema_arrow, schema, ids)
+            columns = {name: names[of] for name, of in present.items() if of in names}
+            first = 0
+            for number in range(parquet.num_row_groups):
+                group = parquet.metadata.row_group(number)
+                if wanted(_RowGroup(first, group, columns)):
+                    at = first
+                    for batch in parquet.iter_batches(_BATCH_ROWS, [number], [*present.values()], False):
+                        yield at, _with_schema(batch, schema, present)
+                        at += batch.num_rows
+                first += group.num_rows
     except (OSError, pa.ArrowException) as error:
         raise table_error(folder / file.path, "the data file cannot be read", error) from error
 
@@ -69,18 +110,20 @@ def _read_groups(
     for batch in chain.from_iterable(
         parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
     ):
-        arrays = [
-            batch[present[field.name]].cast(field.type)
-            if field.name in present
-            else pa.nulls(batch.num_rows, field.type)  # the column was added later
-            for field in schema
-        ]
-        # Without columns a record batch loses its number of rows.
-        yield (
-            pa.record_batch(arrays, schema=schema)
-            if arrays
-            else pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
-        )
+        yield _with_schema(batch, schema, present)
+
+
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, present: Mapping[str, str]) -> pa.RecordBatch:
+    """Return a batch of a file with the columns of `schema`; `present` has their names in the file."""
+    arrays = [
+        batch[present[field.name]].cast(field.type)
+        if field.name in present
+        else pa.nulls(batch.num_rows, field.type)  # the column was added later
+        for field in schema
+    ]
+    if not arrays:  # without columns a record batch loses its number of rows
+        return pa.record_batch([pa.nulls(batch.num_rows)], names=["_"])
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _names_in_file(file: pa.Schema, schema: pa.Schema, ids: Mapping[str, int] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ remaining files. Each commit makes the next version of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -53,14 +53,17 @@ class ChangeRange(NamedTuple):
     """Commit LSN of the first change."""
     last: Position
     """The last change."""
-    commit_time: int
-    """Commit time of the last change, in microseconds since 1970-01-01 00:00 UTC."""
+    commit_time: int | None
+    """Last commit time in the years 1 to 9999 of the changes, in microseconds since 1970-01-01 00:00 UTC;
+    None without such a time."""
 
     @classmethod
     def join(cls, ranges: Iterable[ChangeRange]) -> ChangeRange:
         """Return the range from the first to the last change of several ranges."""
-        ranges = list(ranges)
-        return max(ranges, key=lambda one: one.last)._replace(first_lsn=min(one.first_lsn for one in ranges))
+        ordered = sorted(ranges, key=lambda one: one.last)
+        times = [one.commit_time for one in ordered if one.commit_time is not None]
+        first_lsn = min(one.first_lsn for one in ordered)
+        return ChangeRange(first_lsn, ordered[-1].last, times[-1] if times else None)
 
 
 class Version(NamedTuple):
@@ -79,8 +82,18 @@ class State(NamedTuple):
     after: int
     """The rows equal the source as of each LSN greater than `after`, up to and including `until`."""
     until: int
-    commit_time: int
-    """Commit time of the last change, as in `ChangeRange`."""
+    commit_time: int | None
+    """Last commit time of the changes since the preceding state, as in `ChangeRange`."""
+
+
+class RowGroup(Protocol):
+    """A part of a data file that can be read alone."""
+
+    rows: range
+    """Numbers of its rows in the file."""
+
+    def bounds(self, name: str) -> tuple[Any, Any] | None:
+        """Return least and greatest value of a column; None if they are not known, or if it has NULLs."""
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -179,6 +192,11 @@ class Table(Protocol):
             file: A data file of any version, or one that a writer has written.
             schema: The columns to read; a column that the file lacks is NULL.
         """
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the wanted row groups of a data file: number of the first row, and rows; else as `read`."""
 
     def writer(self, schema: pa.Schema) -> Writer:
         """Return a writer of data files with these columns."""
@@ -313,6 +331,13 @@ class TableFormat(Protocol):
 
         Raises:
             ReplicaError: The target cannot be read.
+        """
+
+    def rename_pause(self, target: Location) -> float | None:
+        """Return the seconds for which a folder's name must be free before another table gets it.
+
+        In this time, readers of the old table notice that it has moved. None if the tables of the target
+        cannot be renamed without copying them.
         """
 
     def move(self, place: Location, to: Location) -> None:

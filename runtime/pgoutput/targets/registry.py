@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -24,9 +25,13 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import GoneTable, Location, locate
 from pgoutput.targets.delta import DeltaFormat
 from pgoutput.targets.partitions import PartitionField
-from pgoutput.targets.protocol import KEY, Table, TableFormat
+from pgoutput.targets.protocol import KEY, ConflictError, Table, TableFormat
 from pgoutput.targets.small_files import read_file, remove_file, write_file
-from pgoutput.wire import to_datetime
+from pgoutput.wire import format_time
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 10
 
 _FORMAT_FILE: Final = "_iceberg.json"
 
@@ -36,6 +41,9 @@ NAMESPACE: Final = "pgoutput.relation_namespace"
 """Key of a Delta table property; the value is the current namespace of the relation."""
 NAME: Final = "pgoutput.relation_name"
 """Key of a Delta table property; the value is the current name of the relation."""
+SINCE: Final = "pgoutput.relation_name_since"
+"""Key of a Delta table property; the value is the position in the recording since which the relation has its
+name."""
 RECORDING: Final = "pgoutput.recording"
 """Key of a Delta table property; the value is the recording's UUID, or empty without a recording."""
 MAY_DIFFER: Final = "pgoutput.may_differ"
@@ -82,6 +90,20 @@ def format_of(target: Location) -> TableFormat:
 @cache
 def _known_catalog(target: str) -> IcebergCatalog | None:
     return read_catalog(locate(target))
+
+
+def rename_pause(target: Location) -> float | None:
+    """Return `TableFormat.rename_pause` of a target's format."""
+    return format_of(target).rename_pause(target)
+
+
+def table_names(target: Location) -> list[str]:
+    """Return the names of the tables in a target; other folders may be among them.
+
+    Raises:
+        ReplicaError: The target cannot be read.
+    """
+    return format_of(target).names(target)
 
 
 def column_types(target: Location) -> Mapping[int, pa.DataType]:
@@ -183,8 +205,35 @@ def find_table(target: Location, oid: int) -> Table | None:
     return None
 
 
+def change_table(target: Location, oid: int, change: Callable[[Table], T]) -> T | None:
+    """Call a function that commits to a relation's table; call it again if another commit comes first.
+
+    Returns:
+        The result of the function; None if the relation has no table.
+
+    Raises:
+        ReplicaError: The table cannot be read or changed.
+        ConflictError: Several attempts failed because of concurrent commits.
+    """
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        table = find_table(target, oid)
+        try:
+            return None if table is None else change(table)
+        except ConflictError:
+            if not attempts_left:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises an error")
+
+
 def create_table(
-    target: Location, oid: int, namespace: str, name: str, schema: pa.Schema, recording: str, key: str
+    target: Location,
+    oid: int,
+    namespace: str,
+    name: str,
+    schema: pa.Schema,
+    recording: str,
+    key: str,
+    since: int = -1,
 ) -> Table:
     """Create the table of a relation that has none.
 
@@ -196,6 +245,7 @@ def create_table(
         schema: The columns of the table.
         recording: UUID of the recording.
         key: Value of the table property `KEY`; empty for a table with history.
+        since: Position in the recording from which on the relation has the name; -1 if unknown.
 
     Raises:
         ReplicaError: The target cannot be written, or the table's folder contains something other than a
@@ -205,12 +255,14 @@ def create_table(
         OID: str(oid),
         NAMESPACE: namespace,
         NAME: name,
+        SINCE: str(since),
         RECORDING: recording,
         **({KEY: key} if key else {}),
     }
     folder, tables = folder_name(namespace, name), format_of(target)
     if (other := tables.open(target / folder)) is not None and (dropped := decode_dropped(other)) is not None:
         archive_table(target, dropped)
+        time.sleep(tables.rename_pause(target) or 0)
     for one in (folder, f"{folder}@{oid}"):
         place = target / one
         table = tables.open(place) or tables.create(place, schema, properties)
@@ -292,6 +344,12 @@ def decode_dropped(table: Table) -> GoneTable | None:
     return msgspec.json.decode(text, type=GoneTable) if text else None
 
 
+def archive_name(dropped: GoneTable) -> str:
+    """Return the name of the folder for the table of a dropped relation, with the date of the drop."""
+    date = format_time(dropped.time).split()[0]
+    return f"{folder_name(dropped.namespace, dropped.name)}@{dropped.oid}-{date}"
+
+
 def archive_table(target: Location, dropped: GoneTable) -> str:
     """Rename the folder of a dropped relation's Delta table: append the OID and the date of the drop.
 
@@ -304,8 +362,7 @@ def archive_table(target: Location, dropped: GoneTable) -> str:
     Raises:
         ReplicaError: The table cannot be read or moved.
     """
-    old = folder_name(dropped.namespace, dropped.name)
-    name = f"{old}@{dropped.oid}-{to_datetime(dropped.time).date().isoformat()}"
+    old, name = folder_name(dropped.namespace, dropped.name), archive_name(dropped)
     found = find_table(target, dropped.oid)
     if found is not None and found.place.path != (target / name).path:
         move_table(target, dropped.oid, found.place, name)

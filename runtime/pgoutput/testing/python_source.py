@@ -17,7 +17,7 @@ def format_program(program: Program, options: Mapping[str, Any]) -> str:
     """Return Python code that creates a `Scenario` with the options `options` and runs the program."""
     arguments = _format_non_defaults(options, Scenario.__init__.__kwdefaults__)
     lines = ["from pgoutput.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
-    if any(step.method == "payload" for step in program.steps):
+    if any(step.method == "send" for step in program.steps):
         lines.insert(0, "from pgoutput.jsonlines import from_json")
     lines += [f"db.enum({name!r})" for name in program.enums]
     lines += [f"db.domain({name!r}, {base!r})" for name, base in program.domains.items()]

@@ -19,7 +19,7 @@ from pgoutput.values.fixed_width import read_fixed_texts
 from pgoutput.values.forms.datetimes import SECOND
 from pgoutput.values.literals import parse_array
 from pgoutput.values.text_from_cells import Rescued, read_cells, require_sequence
-from pgoutput.wire import UNIX_YEAR_1, UNIX_YEAR_10000
+from pgoutput.wire import NO_TEXT, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
 _DATE = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
@@ -45,12 +45,12 @@ def to_arrow(
     type_modifier: int = -1,
     type_: pa.DataType | None = None,
 ) -> tuple[pa.Array, Rescued]:
-    """Return a column of cells as an Arrow array, and its rescued values as text.
+    r"""Return a column of cells as an Arrow array, and its rescued values as text.
 
     The text and the binary form of a value give the same result. A column may contain both.
 
     Args:
-        cells: Cells of the column, or their text as an Arrow array.
+        cells: Cells of the column, or their text as an Arrow array, as `to_text` returns it.
         type_oid: OID of the column's type.
         type_modifier: Type modifier (`atttypmod`), -1 if there is none.
         type_: Type of the array, or None for `arrow_type(type_oid, type_modifier)`. Pass the `common_type` of
@@ -60,7 +60,7 @@ def to_arrow(
     Returns:
         The array, and the rescued values by row. The array is NULL where a value is rescued: the Arrow type
         cannot represent the value, the text is not valid UTF-8, the bytes are not a value of the type, or the
-        cell is UNCHANGED.
+        cell is UNCHANGED. Without valid text, the rescued value is the bytes in hex: `\x00ff`.
 
     Raises:
         TypeError: `cells` is not a sequence of cells.
@@ -77,7 +77,8 @@ def to_arrow(
     array = _convert(cells, type_, array_delimiter(type_oid))
     if array.null_count > cells.null_count:
         lost = pc.indices_nonzero(pc.and_(cells.is_valid(), array.is_null()))
-        rescued |= dict(zip(lost.to_pylist(), cells.take(lost).to_pylist(), strict=True))
+        kept = (text.removeprefix(NO_TEXT) for text in cells.take(lost).to_pylist())
+        rescued |= dict(zip(lost.to_pylist(), kept, strict=True))
     return array, rescued
 
 
@@ -97,7 +98,8 @@ def _convert_scalars(array: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Return texts as an array of a type other than a list, with NULL for texts that it cannot represent."""
     pattern = _pattern(type_)
     if pattern is None:
-        return array
+        lacks_text = pc.starts_with(array, NO_TEXT)
+        return pc.if_else(lacks_text, None, array) if pc.any(lacks_text).as_py() else array
     fits = pc.match_substring_regex(array, f"^({pattern})$")
     array = pc.if_else(fits, array, None)
     try:

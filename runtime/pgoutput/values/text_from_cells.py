@@ -9,7 +9,7 @@ from pgoutput.messages import Cell
 from pgoutput.values.builtin_types import describe_type
 from pgoutput.values.forms import output_function
 from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS
-from pgoutput.wire import UNCHANGED, is_utf8, shown_text
+from pgoutput.wire import UNCHANGED, hex_text, stored_text
 
 Rescued: TypeAlias = dict[int, str | None]
 """By row (from 0), the cells that are NULL in a column's array but not in the tuple: the text of a rescued
@@ -31,8 +31,8 @@ def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
       or a record if they are a complete array or record. Domains in an array or record count as not built
       in.
 
-    Bytes of a text that are not UTF-8 become `\xff`. Bytes that are not a value of the type become hex:
-    `\x00ff`.
+    If the text is not UTF-8, or the bytes are not a value of the type, the result is U+0000, which no text
+    has, and the bytes in hex: `\x00ff`. So different values have different results.
 
     Args:
         cells: Cells of the column. None and UNCHANGED become None.
@@ -42,10 +42,7 @@ def to_text(cells: Sequence[Cell], type_oid: int) -> list[str | None]:
         TypeError: `cells` is not a sequence of cells.
     """
     require_sequence(cells)
-    texts, rescued = read_cells(cells, type_oid)
-    for row, text in rescued.items():
-        texts[row] = text
-    return texts
+    return read_cells(cells, type_oid)[0]
 
 
 def decode_binary(data: bytes, type_oid: int) -> str:
@@ -81,39 +78,23 @@ def require_sequence(cells: Sequence[Cell]) -> None:
 
 
 def read_cells(cells: Sequence[Cell], type_oid: int) -> tuple[list[str | None], Rescued]:
-    """Return the server's text of a column's cells, and separately the cells that have no such text.
-
-    Args:
-        cells: Cells of the column.
-        type_oid: OID of the column's type.
-
-    Returns:
-        A list and a dict. The list has the texts, with None for NULL and for each row of the dict. The dict
-        has, by row from 0, a replacement for each other cell: for text that is not valid UTF-8, the text with
-        its invalid bytes escaped; for bytes that are not a value of the type, their hex; for UNCHANGED, None.
-
-    Raises:
-        TypeError: A cell is not a str, bytes, None or UNCHANGED.
-    """
+    """Return the texts of cells as `to_text` does, and a dict with None for each UNCHANGED cell, by row."""
     convert = output_function(type_oid)
     rescued: Rescued = {}
     texts: list[str | None] = []
     for row, cell in enumerate(cells):
         text = None
         if isinstance(cell, str):
-            text = cell
+            text = stored_text(cell)
         elif isinstance(cell, bytes):
             try:
-                text = convert(cell)
+                text = stored_text(convert(cell))
             except INVALID_VALUE_ERRORS:
-                rescued[row] = "\\x" + cell.hex()
+                text = hex_text(cell)
         elif cell is UNCHANGED:
             rescued[row] = None
         elif cell is not None:
             kind = type(cell).__name__  # type: ignore[unreachable]
             raise TypeError(f"cells[{row}]: expected str, bytes, None or UNCHANGED, found {kind}")
-        if text is not None and not text.isascii() and not is_utf8(text):
-            rescued[row] = shown_text(text)
-            text = None
         texts.append(text)
     return texts, rescued

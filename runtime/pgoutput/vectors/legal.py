@@ -10,6 +10,7 @@ from pgoutput._build import fitted
 from pgoutput._layout import Field, Message, Protocol
 from pgoutput._roles import CHANGES, ROW_FIELDS, meaning_of, tuples
 from pgoutput._walk import applies
+from pgoutput.errors import EncodeError
 from pgoutput.jsonlines import to_json
 from pgoutput.messages import (
     AnyMessage,
@@ -123,8 +124,20 @@ def samples() -> Iterator[tuple[Context, Sample]]:
                 continue
             form = (context.version, layout.name, *context.form(layout))
             for name, message in _messages(layout, context, every=form not in seen):
-                yield context, Sample(name, layout, _before(protocol, layout, context, message), message)
+                if _fits(message, context.version):
+                    yield context, Sample(name, layout, _before(protocol, layout, context, message), message)
             seen.add(form)
+
+
+def _fits(message: Any, version: int) -> bool:
+    """Return whether a message can be encoded: one byte cannot hold every count and length."""
+    try:
+        encode_for(message, version)
+    except EncodeError as error:
+        if "fit into" in str(error):
+            return False
+        raise
+    return True
 
 
 def envelope_vectors() -> Iterator[Vector]:

@@ -18,7 +18,7 @@ def changes(db: Scenario) -> None:
     orders = db.table(
         "public.orders", id="int8 key", state="public.state", amount="public.amount", note="text"
     )
-    indexed = db.table("public.Größen", {"a b": "text", "id": "int4 key"}, replica_identity=["a b"])
+    indexed = db.table('public."Größen"', {"a b": "text", "id": "int4 key"}, replica_identity=["a b"])
     full = db.table("public.audit", what="text", details="text", replica_identity="full")
     log = db.table("public.log", line="text", at="timestamptz", replica_identity="nothing")
     with db.transaction() as tx:

@@ -9,6 +9,7 @@ How the package is divided:
 - `source_rows`, `replica_rows`: the rows of a table on both sides, as hashes and as text.
 - `text_hash`, `row_texts`: the server's hash, and the server's text of rows.
 - `key_ranges`, `differences`: divide a table, and find the rows that differ.
+- `selfcheck`: compares samples while `pgoutput sync` runs.
 - `workspace`: keeps the progress of an interrupted comparison.
 """
 
@@ -20,6 +21,11 @@ require("replica", "deltalake", "pyarrow")
 require("recorder", "numpy", "psycopg")
 
 from pgoutput.verification.differences import RowDifference as RowDifference
+from pgoutput.verification.selfcheck import (
+    Publications as Publications,
+    Replicated as Replicated,
+    SelfCheck as SelfCheck,
+)
 from pgoutput.verification.verify import AwaitingRecording as AwaitingRecording, TableVerdict, verify_tables
 
 __all__ = [

@@ -71,7 +71,7 @@ from pgoutput.verification.source_rows import (
     table_sizes,
 )
 from pgoutput.verification.workspace import FinishedRange, TableProgress, Workspace
-from pgoutput.wire import format_lsn, shown_text
+from pgoutput.wire import format_lsn, stored_name
 
 SHOWN_ROWS: Final = 100
 """Largest number of differing rows of a table in a `TableVerdict`."""
@@ -474,7 +474,7 @@ class _Comparison(msgspec.Struct):
             now: Time of the comparison in UTC.
         """
         relation = base_types(table.relation, {one.oid: one for one in table.types})
-        columns = tuple((shown_text(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
+        columns = tuple((stored_name(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
         progress = self.workspace.progress(relation.oid, columns)
         if progress is None:
             ranges = choose_ranges(connection, table, sizes[relation.oid], self.rate)

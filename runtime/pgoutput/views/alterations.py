@@ -16,7 +16,7 @@ from pgoutput._index import MessageIndex, tag_mask
 from pgoutput.messages import ColumnFlag, LogicalMessage, Message, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.recording import DDL_PREFIX
 from pgoutput.views.relation_schemas import RelationSchema, schema_of
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name, stored_text
 
 OPERATION: Final = "Schema"
 """Value of `operation` in the rows of the view `changes` that describe alterations."""
@@ -101,9 +101,9 @@ def _parse(message: Message) -> Alteration | None:
 def alteration_values(alteration: Alteration) -> dict[str, Any]:
     """Return the values of those columns of the view `changes` that describe an alteration."""
     schema, columns = alteration.relation, alteration.columns
-    before = [(shown_text(one.name), shown_text(one.was)) for one in columns if one.was is not None]
+    before = [(stored_name(one.name), stored_name(one.was)) for one in columns if one.was is not None]
     after = [
-        (shown_text(name), None if value is None else shown_text(value))
+        (stored_name(name), None if value is None else stored_text(value))
         for name, value in alteration.added_values.items()
     ]
     return {
@@ -111,7 +111,7 @@ def alteration_values(alteration: Alteration) -> dict[str, Any]:
         **{name: schema.columns[name][0].as_py() for name in ("relation", "columns", "key_columns")},
         "before": before,
         "after": after,
-        "unchanged": [shown_text(one.name) for one in columns if one.origin == "generated"],
+        "unchanged": [stored_name(one.name) for one in columns if one.origin == "generated"],
     }
 
 

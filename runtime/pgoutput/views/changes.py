@@ -23,7 +23,7 @@ from pgoutput.views.change_cells import (
 )
 from pgoutput.views.committed_changes import CommittedBatch
 from pgoutput.views.relation_schemas import RELATION, TEXTS
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, TIMES
 
 _TEXT: Final = pa.string()
 _MAP: Final = pa.map_(_TEXT, _TEXT)
@@ -161,9 +161,8 @@ def commit_columns(committed: CommittedBatch, *, snapshot: bool) -> dict[str, pa
             value Snapshot in place of Insert.
     """
     # Compare in microseconds since 2000: as microseconds since 1970, a time may exceed 64 bits.
-    first, end = (year - EPOCH_UNIX_MICROSECONDS for year in (UNIX_YEAR_1, UNIX_YEAR_10000))
     commits, commit = committed.commits, committed.commit
-    out_of_range = (commits.times < first) | (commits.times >= end)
+    out_of_range = (commits.times < TIMES.start) | (commits.times >= TIMES.stop)
     times = np.where(out_of_range, 0, commits.times) + EPOCH_UNIX_MICROSECONDS
     lsns, positions = pa.array(commits.lsns[commit]), pa.array(committed.positions)
     sequence = [lsns, positions, pa.array(committed.ordinals)]

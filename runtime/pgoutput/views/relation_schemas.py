@@ -13,7 +13,7 @@ import pyarrow as pa
 from pgoutput import messages
 from pgoutput.messages import Relation
 from pgoutput.values import base_types
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name
 
 _TEXT: Final = pa.string()
 
@@ -43,12 +43,12 @@ class RelationSchema(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def namespace(self) -> str:
         """Namespace of the relation, with `pg_catalog` in place of the empty string."""
-        return shown_text(self.relation.namespace) or "pg_catalog"
+        return stored_name(self.relation.namespace) or "pg_catalog"
 
     @property
     def name(self) -> str:
         """Name of the relation; bytes that are not valid UTF-8 are escaped."""
-        return shown_text(self.relation.name)
+        return stored_name(self.relation.name)
 
     @property
     def qualified_name(self) -> str:
@@ -108,5 +108,5 @@ def schema_of(relation: Relation) -> RelationSchema:
     """Return the schema for a Relation message that has base types in place of domains and no xid."""
     columns = relation.columns
     keys = [number for number, column in enumerate(columns) if column.flags & messages.ColumnFlag.KEY]
-    names = tuple(shown_text(column.name) for column in columns)
+    names = tuple(stored_name(column.name) for column in columns)
     return RelationSchema(relation, names, tuple(column.type_oid for column in columns), tuple(keys))

@@ -16,7 +16,7 @@ from pgoutput.messages import ColumnFlag, Relation, Type
 from pgoutput.recording import Metadata, SchemaVersion
 from pgoutput.views.changes import COMMON_COLUMNS
 from pgoutput.views.relation_schemas import RelationSchema, relation_schema
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name
 
 _TEXT: Final = pa.string()
 
@@ -116,7 +116,7 @@ def _row(version: NumberedSchemaVersion) -> dict[str, Any]:
         "version": version.number,
         "lsn": version.lsn,
         "position": version.position,
-        "replica_identity": shown_text(str(relation.replica_identity)),
+        "replica_identity": stored_name(str(relation.replica_identity)),
         "columns": columns,
     }
 
@@ -139,5 +139,5 @@ def type_name(oid: int, modifier: int, types: Mapping[int, Type]) -> str:
     named = types.get(oid)
     if named is None:
         return str(oid)
-    name = shown_text(named.name)
-    return name if named.namespace in ("", "pg_catalog") else f"{shown_text(named.namespace)}.{name}"
+    name = stored_name(named.name)
+    return name if named.namespace in ("", "pg_catalog") else f"{stored_name(named.namespace)}.{name}"

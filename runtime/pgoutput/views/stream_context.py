@@ -29,7 +29,7 @@ from pgoutput._index import (
     tag_mask,
 )
 from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import Relation, ReplicaIdentity
+from pgoutput.messages import AnyMessage, Relation, ReplicaIdentity
 from pgoutput.stream import StreamDecoder
 from pgoutput.views.change_cells import Changes, used_schemas
 from pgoutput.views.committed_changes import IS_CHANGE, split_changes
@@ -137,8 +137,9 @@ def _packed(rows: Numbers) -> npt.NDArray[np.bytes_]:
 def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecoder) -> StreamContext:
     """Return the `StreamContext` of a stream: its stream blocks and schema versions.
 
-    Messages that cannot be decoded have no effect, as in `StreamDecoder`, but with one difference: after an
-    invalid Relation message, the changes of its relation are invalid until the next Relation message.
+    Messages that cannot be decoded have no effect, and a damaged Stream Start opens its stream block, as in
+    `StreamDecoder`. One thing differs: after an invalid Relation message, the changes of its relation are
+    invalid until the next Relation message.
 
     Args:
         rows: Sort key and bytes of each message whose first byte is in `CONTEXT_TAGS`, in any order.
@@ -160,12 +161,12 @@ def build_stream_context(rows: Iterable[tuple[Key, bytes]], decoder: StreamDecod
                 f"have the same sort key {format_key(key)}. Sort by more columns: an LSN is not unique"
             )
         before, invalid = decoder.in_stream, False
+        message: AnyMessage | None = None
         try:
             message = decoder.decode(data)
         except DecodeError:
-            if (oid := _relation_oid(data, decoder)) is None:
-                continue
-            message, invalid = msgspec.structs.replace(_WITHOUT_COLUMNS, oid=oid), True
+            if (oid := _relation_oid(data, decoder)) is not None:
+                message, invalid = msgspec.structs.replace(_WITHOUT_COLUMNS, oid=oid), True
         rank = 2 * len(keys) + 1
         if decoder.in_stream is not before:
             borders.append(rank)

@@ -15,6 +15,7 @@ from pgoutput.views.change_cells import Changes, is_unchanged, new_first, old_fi
 from pgoutput.views.changes import COMMON_COLUMNS, commit_columns, common_columns, names_column
 from pgoutput.views.committed_changes import CommittedBatch
 from pgoutput.views.relation_schemas import RelationSchema
+from pgoutput.wire import NO_TEXT
 
 RESCUED: Final = "_rescued_data"
 """Name of the column of rescued values, the last column of a row: a map from column name to text.
@@ -128,7 +129,7 @@ def _structs_of_schema(
         else:
             oids = np.full(len(cells), column.type_oid)
             texts = enumerate(read_texts(index, cells, oids).to_pylist())
-            lost[name] = {row: text for row, text in texts if text is not None}
+            lost[name] = {row: text.removeprefix(NO_TEXT) for row, text in texts if text is not None}
     columns = [*(arrays[field.name] for field in fields), _rescued(lost, len(first), rescued.type)]
     mask = None if whole else pa.array(missing)
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=mask)

@@ -1,7 +1,7 @@
 // Stateful decoder of one connection's messages.
 
 import { decodeMessage, layoutOf } from "./decode.js";
-import { StreamError } from "./errors.js";
+import { DecodeError, StreamError } from "./errors.js";
 import { VERSIONS } from "./layouts.js";
 import { SPEC } from "./tables.js";
 
@@ -52,7 +52,14 @@ export class StreamDecoder {
 
   decode(data) {
     const layout = this.layoutOf(data);
-    const message = decodeMessage(layout, data, this.inStream, this.streaming);
+    let message;
+    try {
+      message = decodeMessage(layout, data, this.inStream, this.streaming);
+    } catch (error) {
+      // What follows a damaged Stream Start is inside its stream block all the same.
+      if (layout.role === "open_block" && error instanceof DecodeError) this.inStream = true;
+      throw error;
+    }
     if (layout.isFollowed) this.follow(layout, message);
     return message;
   }

@@ -140,7 +140,8 @@ class _Filler:
         self._rescued: dict[str, str] = {}
         for name, text in values.items():
             column, type_ = types[name], layout.schema.field(name).type
-            array, rescued = to_arrow([text], column.type_oid, column.type_modifier, type_)
+            texts = pa.array([text], pa.string())
+            array, rescued = to_arrow(texts, column.type_oid, column.type_modifier, type_)
             self._cells[name] = array[0]
             if (kept := rescued.get(0)) is not None:
                 self._rescued[name] = kept

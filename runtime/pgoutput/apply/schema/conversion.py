@@ -26,6 +26,7 @@ from pgoutput._type_modifiers import numeric_precision, round_to_precision, stri
 from pgoutput.apply.schema.layout import TableLayout, delta_names
 from pgoutput.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
 from pgoutput.views import RESCUED_TYPE, Column
+from pgoutput.wire import NO_TEXT
 
 
 def _oids(*names: str) -> frozenset[int]:
@@ -153,8 +154,9 @@ def _convert_column(
     cells = [None if text is None else adjust(text) for text in texts]
     for row, text in rescued.items():
         if text is not None:
-            cells[row] = text
-    result, newly_rescued = to_arrow(cells, column.type_oid, column.type_modifier, type_)
+            cells[row] = NO_TEXT + text if text.startswith("\\x") else text
+    array = pa.array(cells, pa.string())
+    result, newly_rescued = to_arrow(array, column.type_oid, column.type_modifier, type_)
     never_sent: Rescued = {row: None for row, text in rescued.items() if text is None}
     return result, newly_rescued | never_sent
 

@@ -15,7 +15,7 @@ from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.schema.alteration import TableAlteration
 from pgoutput.apply.schema.layout import TableLayout, delta_names, renamed_columns
-from pgoutput.targets import KEY, MAY_DIFFER, NAME, NAMESPACE, Table
+from pgoutput.targets import KEY, MAY_DIFFER, Table
 from pgoutput.views import Column
 
 _UNMATCHED: Final = (
@@ -43,7 +43,7 @@ def decode_differences(text: str | None) -> tuple[Difference, ...]:
 
 
 def update_properties(table: Table, files: DataFiles, layout: TableLayout, chunk: Chunk) -> list[Difference]:
-    """Store the relation's name, and reasons why the table may differ from its source, in table properties.
+    """Store the relation's key, and reasons why the table may differ from its source, in table properties.
 
     The properties are committed only if they differ from the stored properties. The caller commits the
     changes afterwards, so a crash loses no reason.
@@ -106,7 +106,7 @@ def changed_properties(
 ) -> tuple[dict[str, str], list[Difference]]:
     """Return table properties to store before a chunk is applied, and the new reasons among them.
 
-    The properties have the relation's name, its key, and reasons why the table may differ from its source.
+    The properties have the relation's key, and reasons why the table may differ from its source.
     New reasons are those that the stored properties lack. Both results are empty if nothing is to be stored.
     """
     stored = table.properties
@@ -124,7 +124,7 @@ def changed_properties(
     if altered and not chunk.truncates and _has_rows(files, layout):
         difference = Difference(chunk.changes["commit_lsn"][0].as_py(), "; ".join(altered))
         new += [difference] if difference not in known else []
-    properties = {NAMESPACE: chunk.namespace, NAME: chunk.name}
+    properties = dict[str, str]()
     if KEY in stored and not chunk.is_alteration:
         properties[KEY] = encode_key(chunk)
     if new or (chunk.truncates and MAY_DIFFER in stored):

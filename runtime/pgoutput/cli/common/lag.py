@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import inf
 from typing import Final
 
 from pgoutput.recording import Recording
-from pgoutput.wire import to_datetime
+from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, TIMES
 
 _MAX_SAMPLES: Final = 4096
 
 _MAX_SEGMENTS: Final = 100
 """Maximum number of segments whose metadata are searched for a commit time."""
 
+_EARLIER_SEGMENTS: Final = 10
+"""Number of segments before which no later commit can have been made."""
 
-def last_commit_time(recording: Recording, segment: int) -> datetime | None:
+_CLOCK_SECONDS: Final = 60.0
+"""Largest difference of two right clocks, and by which a commit may seem older than the one before it."""
+
+_STALE_SECONDS: Final = 366 * 86_400.0
+"""Age from which a commit time is stale: no slot retains WAL for so long."""
+
+
+def last_commit_time(recording: Recording, segment: int) -> int | None:
     """Return the time of the last commit up to the end of a segment; None if none is found.
 
     Few segments have no commit: those of a snapshot, and those with a part of a large transaction.
@@ -27,15 +35,15 @@ def last_commit_time(recording: Recording, segment: int) -> datetime | None:
         recording: The recording.
         segment: Number of the segment.
     """
-    numbers = [number for number in recording.numbers if number <= segment]
-    return _first_time(recording, reversed(numbers))
+    earlier = recording.numbers[: bisect_right(recording.numbers, segment)]
+    return next(_times(recording, reversed(earlier)), None)
 
 
 def seconds_behind(recording: Recording, segment: int, now: float) -> float | None:
     """Return the age, in seconds, of the last commit in the first segment after `segment` that has commits.
 
     The last commit of this segment counts, because a replica can apply a segment only after the segment's
-    end.
+    end. A segment is skipped if `commit_age` does not know the age of its last commit.
 
     Args:
         recording: The recording.
@@ -43,25 +51,47 @@ def seconds_behind(recording: Recording, segment: int, now: float) -> float | No
         now: Seconds since 1970.
 
     Returns:
-        0 if no segment follows; None if no commit is found.
+        0 if no segment follows; None if no such commit is found.
     """
-    later = recording.numbers[bisect_right(recording.numbers, segment) :]
+    first = bisect_right(recording.numbers, segment)
+    earlier, later = recording.numbers[max(0, first - _EARLIER_SEGMENTS) : first], recording.numbers[first:]
     if not later:
         return 0.0
-    committed = _first_time(recording, later)
-    return None if committed is None else max(0.0, now - committed.timestamp())
+    ages = (commit_age(unix_seconds(time), now) for time in _times(recording, earlier))
+    applied = min((age for age in ages if age is not None), default=inf)
+    ages = (commit_age(unix_seconds(time), now, applied) for time in _times(recording, later))
+    return next((age for age in ages if age is not None), None)
 
 
-def _first_time(recording: Recording, numbers: Iterable[int]) -> datetime | None:
-    """Return the time of the last commit in the first of several segments that has commits.
+def unix_seconds(time: int) -> float | None:
+    """Return a message's timestamp in seconds since 1970; None outside the years 1 to 9999."""
+    return (time + EPOCH_UNIX_MICROSECONDS) / 1e6 if time in TIMES else None
 
-    At most 100 segments are searched, in the order of `numbers`; None if these have no commit.
+
+def commit_age(committed: float | None, now: float, earlier: float = inf) -> float | None:
+    """Return how many seconds ago a commit was; None if the time cannot be that of a commit in this stream.
+
+    With a replication origin, a commit can have any time: one in the future, or one long before the commits
+    that precede it in the stream. Such a time says nothing about a lag.
+
+    Args:
+        committed: The commit time, as `unix_seconds` returns it.
+        now: Seconds since 1970.
+        earlier: Age of an earlier commit, in seconds.
     """
+    if committed is None:
+        return None
+    age = now - committed
+    greatest = min(earlier + _CLOCK_SECONDS, _STALE_SECONDS)
+    return max(0.0, age) if -_CLOCK_SECONDS <= age <= greatest else None
+
+
+def _times(recording: Recording, numbers: Iterable[int]) -> Iterator[int]:
+    """Yield the time of the last commit of each segment that has one; at most 100 segments are searched."""
     for number in islice(numbers, _MAX_SEGMENTS):
         time = recording.metadata([number])[0].last_commit_time
         if time is not None:
-            return to_datetime(time)
-    return None
+            yield time
 
 
 class LagClock:

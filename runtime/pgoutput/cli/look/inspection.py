@@ -13,7 +13,7 @@ from pgoutput._text import counted
 from pgoutput._walk import Piece, walk
 from pgoutput.errors import DecodeError
 from pgoutput.messages import XLogData
-from pgoutput.wire import UNCHANGED, format_lsn, to_datetime
+from pgoutput.wire import UNCHANGED, format_lsn, format_time
 
 _LINE_BYTES = 8
 """Number of bytes on a line of the hex dump."""
@@ -94,10 +94,7 @@ def _value(piece: Piece) -> str:
     if piece.type == "lsn":
         return format_lsn(value)
     if piece.type == "timestamp":
-        try:
-            return to_datetime(value).isoformat(" ")
-        except OverflowError:
-            return str(value)
+        return format_time(value, precision="auto")
     if isinstance(value, bytes):
         return counted(len(value), "byte")
     return ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)

@@ -26,7 +26,7 @@ from pgoutput.recording import (
     segments_at,
     verified_tables,
 )
-from pgoutput.wire import format_lsn, to_datetime
+from pgoutput.wire import format_lsn, format_time
 
 _THREADS: Final = 16
 """Number of segments whose metadata is read concurrently: a store can be slow to answer."""
@@ -79,7 +79,7 @@ def _segments(segments: list[Metadata]) -> Table:
             f"{one.first_position} … {one.next_position - 1}" if one.messages else "",
             f"{format_lsn(one.start_lsn)} … {format_lsn(one.end_lsn)}",
             str(one.transactions),
-            "" if time is None else to_datetime(time).isoformat(" ", "seconds"),
+            "" if time is None else format_time(time),
             str(sum(part.begin not in ended for part in one.parts) or ""),
             ", ".join(_relation_name(version) for version in one.relations),
         )
@@ -109,8 +109,8 @@ def _upgrades(segments: list[Metadata]) -> Table:
     source = segments[-1].source
     systems = [*(one.system_identifier for one in source.upgrades), source.system_identifier]
     for one, before, after in zip(source.upgrades, systems, systems[1:], strict=False):
-        time = to_datetime(one.time).isoformat(" ", "seconds")
-        table.add_row(f"PostgreSQL {one.server_version}", format_lsn(one.lsn), time, before, after)
+        version, place = f"PostgreSQL {one.server_version}", format_lsn(one.lsn)
+        table.add_row(version, place, format_time(one.time), before, after)
     return table
 
 
@@ -120,8 +120,8 @@ def _publication_changes(segments: list[Metadata]) -> Table:
     for segment in segments:
         for one in segment.publication_changes:
             lsns = format_lsn(one.after_lsn), format_lsn(one.before_lsn)
-            time = to_datetime(one.time).isoformat(" ", "seconds")
-            table.add_row(_shown(one.publication), *lsns, time, _shown("; ".join(one.changes)))
+            changes = _shown("; ".join(one.changes))
+            table.add_row(_shown(one.publication), *lsns, format_time(one.time), changes)
     return table
 
 

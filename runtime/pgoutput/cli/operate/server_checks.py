@@ -5,13 +5,16 @@ The queries need no privileges, and change nothing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from psycopg import sql
 
-from pgoutput._text import REMEDY, one_line
+from pgoutput._extras import MissingExtraError
+from pgoutput._text import REMEDY, listed, one_line
 from pgoutput.cli.operate.findings import Finding, Level
 from pgoutput.errors import PgoutputError
 from pgoutput.recorder import DDL_EVENTS, DDL_EVENTS_SINCE, FIXED_MINORS, MISSING_PRIVILEGES, Connection
@@ -304,12 +307,13 @@ def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[st
         checks = [one for one in CHECKS if one.since <= major < one.before]
         for check in checks:
             findings += _run(connection, check, slot, publications)
+        findings += _find_uncompared(connection, publications)
     try:
         Connection(dsn, replication=True).close()
     except PgoutputError as error:
         text, _, remedy = one_line(str(error)).partition(REMEDY)
         findings.append(Finding("error", "replication connection", text, "nothing can be recorded", remedy))
-    return f"PostgreSQL {version}", len(checks) + 1, findings
+    return f"PostgreSQL {version}", len(checks) + 2, findings
 
 
 def _run(connection: Connection, check: Check, slot: str, publications: Sequence[str]) -> Iterator[Finding]:
@@ -319,3 +323,18 @@ def _run(connection: Connection, check: Check, slot: str, publications: Sequence
     for row in connection.query(query):
         texts = (text.format(*row) for text in (check.found, check.cost, check.remedy))
         yield Finding(check.level, check.name, *texts)
+
+
+def _find_uncompared(connection: Connection, publications: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding for each reason why the self-check of `pgoutput sync` does not compare tables."""
+    with suppress(MissingExtraError):  # without the extra `replica` there is no self-check either
+        from pgoutput.verification import Publications
+
+        published = Publications(connection, publications)
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        for table in published.tables(published.states()):
+            names[table.refusal].append(table.name)
+        for reason, tables in sorted(names.items()):
+            if reason:
+                text = f"{listed(tables)}: {reason}"
+                yield Finding("advice", "self-check", text, "`pgoutput sync` does not compare them", "")

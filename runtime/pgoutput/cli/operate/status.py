@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,7 @@ from pgoutput.cli.common.lag import last_commit_time, seconds_behind
 from pgoutput.cli.common.printing import print_json, printable, refused_values
 from pgoutput.errors import ReplicationError
 from pgoutput.recording import Metadata, Recording, Source, locate
-from pgoutput.wire import format_lsn, parse_lsn
+from pgoutput.wire import format_lsn, format_time, parse_lsn
 
 if TYPE_CHECKING:
     from pgoutput.recorder import SlotStatus
@@ -51,7 +52,7 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     end_lsn: str
     """Transactions with an end LSN up to this one are recorded."""
     last_commit_time: str | None
-    """Time of the last commit, in ISO 8601; None if none is found."""
+    """Time of the last commit, as `pgoutput.wire.format_time` returns it; None if none is found."""
     incomplete: tuple[str, ...]
     """Names of the incomplete tables, with the reasons."""
 
@@ -86,6 +87,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the tables that may differ from their source."""
     dropped: tuple[str, ...]
     """Names of the tables whose relations were dropped on the server."""
+    self_check_hours: float | None = None
+    """Hours in which the self-check compares each table once; None if it has not run."""
+    differences: dict[str, str] = {}
+    """What the self-check has found in tables that differ from the server, by name."""
+    not_compared: dict[str, str] = {}
+    """Why the self-check does not compare tables, by name."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -145,7 +152,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         status.lost
         or status.recording.missing
         or status.recording.incomplete
-        or any(replica.failed or replica.may_differ for replica in status.replicas)
+        or any(one.failed or one.may_differ or one.differences for one in status.replicas)
     ):
         raise typer.Exit(1)
     if refused is not None:
@@ -164,7 +171,7 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
         segments=len(recording.numbers),
         missing=last.number + 1 - recording.beginning.segment - len(recording.numbers),
         end_lsn=format_lsn(last.end_lsn),
-        last_commit_time=None if committed is None else committed.isoformat(" ", "seconds"),
+        last_commit_time=None if committed is None else format_time(committed),
         incomplete=tuple(f"{one.namespace}.{one.name}: {one.reason}" for one in last.incomplete),
     )
 
@@ -200,7 +207,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
     """Return why a recording lacks changes of a publication; empty if it lacks none, or on another server."""
     from psycopg import sql
 
-    from pgoutput.recorder import Connection
+    from pgoutput.recorder import Connection, PermissionDenied
 
     query = sql.SQL(_PUBLICATIONS).format(
         names=[*source.publications],
@@ -208,7 +215,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
         database=source.database,
         system_identifier=source.system_identifier,
     )
-    with Connection(dsn) as connection:
+    with suppress(PermissionDenied), Connection(dsn) as connection:  # pg_control_system may be revoked
         for name, oid in connection.query(query):
             if oid is None:
                 return f"the publication {name} does not exist (if it was renamed, rename it back)"
@@ -218,7 +225,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
 
 def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
     require("replica", "deltalake")
-    from pgoutput.replica import Positions, check_owner, read_owner, replica_tables
+    from pgoutput.replica import Positions, check_owner, read_owner, read_self_check, replica_tables
 
     owner = read_owner(target)
     check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
@@ -230,8 +237,9 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
     (applied,) = recording.metadata([segment if is_known else recording.numbers[0]])
     start = applied.end_lsn if is_known else applied.start_lsn
     now = time.time()
-    names = {one.oid: f"{one.namespace}.{one.name}" if one.name else f"OID {one.oid}" for one in tables}
+    names = {one.oid: one.shown_name for one in tables}
     current = [one for one in tables if one.dropped is None]
+    found = read_self_check(locate(target))
     return ReplicaStatus(
         target=target,
         segment=segment,
@@ -242,6 +250,9 @@ def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus
         failed={names[one.oid]: _failed_table(recording, positions, one, now) for one in failed},
         may_differ=tuple(names[one.oid] for one in current if one.may_differ),
         dropped=tuple(names[one.oid] for one in tables if one.dropped is not None),
+        self_check_hours=None if found is None else found.period / 3600,
+        differences={} if found is None else found.texts("difference"),
+        not_compared={} if found is None else found.texts("refusal"),
     )
 
 
@@ -286,6 +297,10 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
             yield "", f"applied up to {applied}, lag {_seconds(table.lag_seconds)}"
         if replica.may_differ:
             yield "may differ", ", ".join(replica.may_differ)
+        for heading, texts in (("differs", replica.differences), ("unchecked", replica.not_compared)):
+            yield from ((heading, f"{name}: {text}") for name, text in texts.items())
+        if replica.self_check_hours is not None:
+            yield "self-check", f"compares each table once in {replica.self_check_hours:,.0f} hours"
         if replica.dropped:
             yield "dropped", ", ".join(replica.dropped)
 

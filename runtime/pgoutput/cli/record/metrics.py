@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime
+from math import inf
 from typing import Final
 
-from pgoutput.cli.common.lag import LagClock
+from pgoutput.cli.common.lag import LagClock, commit_age
 from pgoutput.cli.common.metrics import Metric, Metrics
 from pgoutput.recorder import (
     Connected,
@@ -86,13 +88,19 @@ RECORDER: Final = (
 class RecorderMetrics:
     """Keeps the metrics of a recorder up to date, and judges its health.
 
+    Attributes:
+        complete_lsn: LSN up to which all ended transactions are stored; 0 if it is not known yet.
+
     Args:
         metrics: The metrics to update.
     """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.complete_lsn = 0
         self._metrics = metrics
         self._clock = LagClock()
+        self._latest_commit = -inf
+        """Latest commit time so far, in seconds since 1970."""
         self._first_wal_lsn: int | None = None
         """End of the server's WAL when it was first known."""
         self._incomplete: set[str] = set()
@@ -152,9 +160,11 @@ class RecorderMetrics:
 
     def _add_progress(self, event: Progress) -> None:
         metrics = self._metrics
+        self.complete_lsn = parse_lsn(event.complete_lsn)
         commit_time = None
         if event.last_commit_time is not None:
-            commit_time = datetime.fromisoformat(event.last_commit_time).timestamp()
+            with suppress(ValueError):  # the year is outside the years 1 to 9999
+                commit_time = datetime.fromisoformat(event.last_commit_time).timestamp()
             metrics.set("pgoutput_recorder_last_commit_timestamp_seconds", commit_time)
         metrics.set("pgoutput_recorder_received_messages_total", event.messages)
         metrics.set("pgoutput_recorder_received_bytes_total", event.received_bytes)
@@ -184,10 +194,13 @@ class RecorderMetrics:
         if self._first_wal_lsn is None:
             self._first_wal_lsn = wal_lsn
         received = lsns[0]
-        if commit_time is not None and received < self._first_wal_lsn:
+        now = self._last_event
+        age = commit_age(commit_time, now, now - self._latest_commit)
+        if age is not None and received < self._first_wal_lsn:
             # The server may have written the WAL after `received` at any time since the last received commit:
             # the lag counts from this commit.
-            self._clock.saw_end(received + 1, commit_time)
+            self._latest_commit = max(self._latest_commit, now - age)
+            self._clock.saw_end(received + 1, now - age)
         for stage, lsn in zip(STAGES, lsns, strict=True):
             self._metrics.set("pgoutput_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)
             self._metrics.set("pgoutput_recorder_lag_seconds", lambda lsn=lsn: self._lag(lsn), stage)

@@ -174,6 +174,19 @@ def sync(
     partition: Partition = None,
     segment_seconds: SegmentSeconds = 1.0,
     latency: Latency = 0.0,
+    self_check: Annotated[
+        bool,
+        typer.Option(
+            "--self-check/--no-self-check",
+            help="Compare samples of the tables with the server, and have differences copied again.",
+        ),
+    ] = True,
+    self_check_copies: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Size in GB below which a table is copied again if the self-check finds a difference."
+        ),
+    ] = 1.0,
     log: Log = "text",
     log_seconds: LogSeconds = None,
     detail: Detail = False,
@@ -202,6 +215,7 @@ def sync(
         updates=updates,
         iceberg=iceberg,
         partition=partition or (),
+        copied_bytes=int(self_check_copies * 1e9) if self_check else None,
         output=output,
         metrics=metrics,
     )

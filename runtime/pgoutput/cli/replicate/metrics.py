@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from pgoutput.cli.common.lag import LagClock, last_commit_time
+from pgoutput.cli.common.lag import LagClock, last_commit_time, unix_seconds
 from pgoutput.cli.common.metrics import Metric, Metrics
 from pgoutput.recording import Recording
 from pgoutput.replica import TableResult, replica_table, replica_tables
+
+if TYPE_CHECKING:
+    from pgoutput.verification import SelfCheck
 
 _SILENCE_SECONDS: Final = 600.0
 """Seconds without a report after which a query counts as stuck; one table may take minutes."""
@@ -40,6 +44,14 @@ REPLICA: Final = (
     Metric("pgoutput_replica_failed_tables", "Tables whose changes cannot be applied."),
     Metric("pgoutput_replica_tables_that_may_differ", "Tables that may differ from their source."),
     Metric(
+        "pgoutput_replica_self_check_differences",
+        "Tables in which the self-check of `pgoutput sync` has found a difference.",
+    ),
+    Metric(
+        "pgoutput_replica_self_check_timestamp_seconds",
+        "When the self-check of `pgoutput sync` has last compared a table.",
+    ),
+    Metric(
         "pgoutput_replica_last_commit_timestamp_seconds",
         "Commit time of the last transaction applied, by the server's clock.",
     ),
@@ -54,6 +66,16 @@ REPLICA: Final = (
     ),
 )
 """The metrics of a replica."""
+
+SELF_CHECK: Final[dict[str, Callable[[SelfCheck], float]]] = {
+    "pgoutput_replica_self_check_differences": lambda check: sum(
+        bool(one.difference) for one in check.findings.tables.values()
+    ),
+    "pgoutput_replica_self_check_timestamp_seconds": lambda check: max(
+        (one.time for one in check.findings.tables.values()), default=0.0
+    ),
+}
+"""The values of the metrics of a self-check."""
 
 
 class ReplicaMetrics:
@@ -135,8 +157,8 @@ class ReplicaMetrics:
             is_known = applied_segment in self._recording.numbers
             applied = self._recording.metadata([applied_segment])[0] if is_known else None
             self._applied_lsn = None if applied is None else applied.end_lsn
-            if (time_ := last_commit_time(self._recording, applied_segment)) is not None:
-                metrics.set("pgoutput_replica_last_commit_timestamp_seconds", time_.timestamp())
+            if (committed := last_commit_time(self._recording, applied_segment)) is not None:
+                metrics.set("pgoutput_replica_last_commit_timestamp_seconds", unix_seconds(committed))
         self._clock.saw_end(end, now)
         start = self._applied_lsn
         if start is None:  # nothing is applied, or the segment was removed

@@ -110,6 +110,8 @@ class Output:
             self.warn(f"{relation} may differ from its source since LSN {since}: {reasons}")
         if applied.dropped:
             self.warn(f"{relation} was dropped on the server: {applied.dropped}")
+        if applied.folder:
+            self.warn(f"{relation} is now in the folder {applied.folder}")
         if applied.error:
             self.failed.add(applied.oid)
             self.warn(f"{relation} failed, and its changes will be applied again: {applied.error}")
@@ -153,6 +155,7 @@ class Run:
     Attributes:
         metrics: Values of the metrics that are served.
         replica_metrics: Keeps the metrics of the replica up to date.
+        applied_segment: Number of the last segment whose changes were all applied; 0 for none.
         observed: What the health pages report on: the replica, and in `pgoutput sync` also the recorder.
 
     Args:
@@ -224,6 +227,7 @@ class Run:
         self.replica_metrics = ReplicaMetrics(
             self.metrics, self._recording, target, detail=self.output.detail
         )
+        self.applied_segment = 0
         self.observed: list[Observed] = [self.replica_metrics]
         self._check_complete()
 
@@ -275,9 +279,10 @@ class Run:
             self.output.print_event(Applied(segment=segment, tables=tuple(applied)))
         self.replica_metrics.add_batch()
         for one in applied:
-            self._add(one)
+            self.add(one)
 
-    def _add(self, applied: TableResult) -> None:
+    def add(self, applied: TableResult) -> None:
+        """Print the result for a table; add it to the totals and metrics."""
         self.output.add(applied)
         self.replica_metrics.add(applied)
 
@@ -298,6 +303,7 @@ class Run:
         elif not applied_segment == last_segment == self.segments_recorded:
             self._recording.extend()
         self._check_complete()
+        self.applied_segment = applied_segment
         self.replica_metrics.show_progress(applied_segment)
 
     def show_interval(self, text: str, applied_segment: int) -> None:

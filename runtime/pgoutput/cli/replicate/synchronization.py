@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from hashlib import sha256
 from threading import Event
 from typing import IO
@@ -20,12 +21,20 @@ from pgoutput.cli.common.printing import printable
 from pgoutput.cli.common.signals import stop_at_signals
 from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
 from pgoutput.cli.record.recording import decode_event, is_line
-from pgoutput.cli.replicate.metrics import REPLICA
+from pgoutput.cli.replicate.metrics import REPLICA, SELF_CHECK
 from pgoutput.cli.replicate.replication import Output, Run, apply_changes, replicate
 from pgoutput.errors import RecordingError
-from pgoutput.recorder import Lost, event_level, event_text
-from pgoutput.recording import locate, parse_store_url
+from pgoutput.recorder import (
+    Connection,
+    Lost,
+    event_level,
+    event_text,
+    is_requested,
+    request_snapshot,
+)
+from pgoutput.recording import Recording, locate, parse_store_url
 from pgoutput.replica import Updates
+from pgoutput.verification import Replicated, SelfCheck
 
 _OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
 """Prefixes of environment variables that set options of `pgoutput record`.
@@ -38,6 +47,9 @@ _SERVICE = "OTEL_SERVICE_NAME"
 
 _POLL_SECONDS = 0.2
 """Seconds between two checks whether the recorder has begun the recording."""
+
+_END_SECONDS = 5.0
+"""Largest number of seconds to wait for the end of the self-check, which may wait for a server."""
 
 RECORDING = "_recording"
 """Name of the recording's folder in the target, unless another folder is given."""
@@ -56,6 +68,7 @@ def synchronize(
     updates: Updates | None,
     iceberg: str | None,
     partition: Collection[str],
+    copied_bytes: int | None,
     output: Output,
     metrics: str | None,
 ) -> None:
@@ -77,6 +90,8 @@ def synchronize(
             files); None for no change.
         iceberg: Catalogue of the Iceberg tables of a new target. With None, a new target gets Delta tables.
         partition: Partition fields of new Iceberg tables.
+        copied_bytes: Size below which a table is copied if the self-check finds a difference; None to check
+            nothing.
         output: Prints events, warnings and micro-batches.
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
@@ -134,7 +149,13 @@ def synchronize(
             while not (is_begun := place.is_folder) and not ended.wait(_POLL_SECONDS):
                 pass
             if is_begun:  # otherwise the recorder could not begin, and prints why
-                apply_changes(run, ended)
+                check = (
+                    nullcontext()
+                    if copied_bytes is None
+                    else _self_check(run, observed, publications, dsn, copied_bytes)
+                )
+                with check:
+                    apply_changes(run, ended)
                 run.follow = False
                 apply_changes(run, Event())  # apply what the recorder stored when it ended
         if process.returncode and not stop.is_set():
@@ -147,6 +168,39 @@ def slot_name(publications: Sequence[str]) -> str:
     """Return a valid name for the replication slot of publications; a long name ends with a digest."""
     name = re.sub("[^a-z0-9_]", "_", f"pgoutput_{'_'.join(publications)}".lower())
     return name if len(name) <= 63 else f"{name[:54]}_{sha256(name.encode()).hexdigest()[:8]}"
+
+
+@contextmanager
+def _self_check(
+    run: Run, observed: RecorderMetrics, publications: Sequence[str], dsn: str | Reader, copied_bytes: int
+) -> Iterator[None]:
+    """Compare the replica of a run with the server, in a thread, during a `with` block."""
+    ends = Event()
+
+    def request(name: str, keys: Collection[tuple[str, ...]] | None) -> Callable[[], bool]:
+        return partial(
+            is_requested, request_snapshot(run.recording, [name], {} if keys is None else {name: keys})
+        )
+
+    replicated = Replicated(
+        Recording(run.recording, may_be_empty=True),
+        locate(run.target),
+        publications,
+        lambda: Connection(dsn if isinstance(dsn, str) else dsn()),
+        lambda: observed.complete_lsn,
+        lambda: run.applied_segment,
+        request,
+    )
+    check = SelfCheck(replicated, run.add, run.output.warn, copied_bytes, ends)
+    for name, value in SELF_CHECK.items():
+        run.metrics.set(name, partial(value, check))
+    thread = threading.Thread(target=check.run, name="pgoutput-self-check", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join(_END_SECONDS)
 
 
 @contextmanager

@@ -80,6 +80,9 @@ def parse_mix(text: str) -> Mix:
     frequencies: dict[str, float] = dict.fromkeys(kinds, 0.0)
     for part in text.split(","):
         name, _, value = part.partition("=")
+        if value and name.strip() not in kinds:
+            text = f"unknown kind {name.strip()!r}; the kinds are {', '.join(kinds)}"
+            raise typer.BadParameter(text, param_hint="--mix")
         try:
             if name.strip() not in kinds:
                 raise ValueError

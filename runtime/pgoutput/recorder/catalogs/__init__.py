@@ -21,6 +21,7 @@ from pgoutput.recorder.catalogs.changes import (
     CatalogChanges as CatalogChanges,
     check_publication_oids as check_publication_oids,
     compare_catalogs as compare_catalogs,
+    renamed_tables as renamed_tables,
 )
 from pgoutput.recorder.catalogs.column_changes import (
     following_columns as following_columns,

@@ -154,6 +154,11 @@ class CatalogTable(msgspec.Struct, frozen=True):
         return f"{self.namespace}.{self.name}"
 
     @property
+    def sent_name(self) -> tuple[str, str]:
+        """Schema and name of the table, as in Relation messages."""
+        return sent_namespace(self.namespace), self.name
+
+    @property
     def is_root(self) -> bool:
         """Whether the table is a partitioned table, which is published with the rows of its partitions."""
         return self.oid not in self.storages
@@ -174,7 +179,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """Enum labels and attributes of composite types, by OID of the column type, then by catalog row.
 
     Contains types of published columns that are not built in. The inner keys are `enum` or `attribute` and
-    the identity of a catalog row. Values are label and xmin of the row, or name and type of the attribute.
+    the identity of a catalog row. Values are label and xmin of the row, or the OID of the attribute's type.
     """
     xid: int = 0
     """Lowest xid of the transactions whose effects these catalogs may lack (txid_snapshot_xmin)."""

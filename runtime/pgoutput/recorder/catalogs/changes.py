@@ -6,7 +6,7 @@ column was dropped and added again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 
 import msgspec
 from psycopg import sql
@@ -19,7 +19,7 @@ from pgoutput.recorder.catalogs.pending_tables import PendingTable
 from pgoutput.recorder.catalogs.publication_changes import altered_publications, republished_tables
 from pgoutput.recorder.catalogs.queries import existing_relations, wal_insert_end
 from pgoutput.recorder.client import Connection
-from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange
+from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange, RenamedTable
 from pgoutput.wire import format_lsn, timestamp_now
 
 
@@ -38,6 +38,8 @@ class CatalogChanges(msgspec.Struct, frozen=True):
     """Tables that were dropped since the earlier reading, or are now published only through their root."""
     pending: tuple[PendingTable, ...] = ()
     """Tables that may have become incomplete between the two readings of the catalogs."""
+    renamed: tuple[RenamedTable, ...] = ()
+    """Tables whose name or schema differs between the two readings."""
 
 
 def check_publication_oids(before: Catalog, after: Catalog) -> None:
@@ -127,6 +129,17 @@ def compare_catalogs(
             for oid, found in pending.items()
             for reason, descriptions, xid in found
         ),
+        renamed_tables(after, {oid: table.sent_name for oid, table in before.tables.items()}),
+    )
+
+
+def renamed_tables(catalog: Catalog, names: Mapping[int, tuple[str, str]]) -> tuple[RenamedTable, ...]:
+    """Return the tables of `names`, a mapping from OIDs to schemas and names, that have other names now."""
+    named = {oid: catalog.tables[oid].sent_name for oid in names if oid in catalog.tables}
+    return tuple(
+        RenamedTable(oid=oid, namespace=namespace, name=name, lsn=catalog.lsn)
+        for oid, (namespace, name) in named.items()
+        if names[oid] != (namespace, name)
     )
 
 

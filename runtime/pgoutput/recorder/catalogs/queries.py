@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Final, LiteralString
 
@@ -13,7 +14,7 @@ from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Column, Me
 from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
 from pgoutput.recorder.catalogs.publications import FIRST_CUSTOM_OID, published_relations
 from pgoutput.recorder.client import Connection, LockNotAvailable
-from pgoutput.wire import parse_lsn, shown_text
+from pgoutput.wire import parse_lsn, stored_name
 
 _LIMITS: Final = """\
 SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()),
@@ -118,7 +119,7 @@ WITH RECURSIVE reached AS (
 SELECT root, concat('enum ', e.oid), concat(enumlabel, ' ', e.xmin)
 FROM reached JOIN pg_enum e ON enumtypid = type
 UNION ALL
-SELECT root, concat('attribute ', attrelid, '.', attnum), concat(attname, ' ', atttypid)
+SELECT root, concat('attribute ', attrelid, '.', attnum), atttypid::text
 FROM reached JOIN pg_type t ON t.oid = type
     JOIN pg_attribute ON attrelid = typrelid AND attnum > 0 AND NOT attisdropped
 UNION ALL
@@ -302,8 +303,8 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
     tables = {
         int(oid): CatalogTable(
             int(oid),
-            shown_text(namespace),
-            shown_text(name),
+            stored_name(namespace),
+            stored_name(name),
             version,
             is_original == "t",
             int(greatest_number),
@@ -384,7 +385,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     for row in connection.query(query):
         root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
-            shown_text(name),
+            stored_name(name),
             kind,
             int(file),
             int(toast),
@@ -412,14 +413,14 @@ def _read_types(connection: Connection, published: sql.Composed) -> dict[int, di
         ranges=sql.SQL(next(part for since, part in _RANGES.items() if since <= version)),
     )
     for type_oid, place, value in connection.query(query):
-        types.setdefault(int(type_oid), {})[place] = shown_text(value)
+        types.setdefault(int(type_oid), {})[place] = stored_name(value)
     return types
 
 
 def _parse_columns(text: str | None) -> dict[str, Column]:
-    """Parse the columns of a table from JSON, by name; U+FFFD replaces bytes that are not valid UTF-8."""
-    valid = (text or "{}").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return msgspec.json.decode(valid, type=dict[str, Column])
+    """Parse the columns of a table from JSON, by name."""
+    columns = json.loads(text or "{}")  # msgspec refuses bytes that are not UTF-8
+    return msgspec.convert({stored_name(name): one for name, one in columns.items()}, dict[str, Column])
 
 
 def is_empty(connection: Connection, oid: int) -> bool:

@@ -12,7 +12,7 @@ from pgoutput._text import listed
 from pgoutput.errors import ReplicationError
 from pgoutput.recorder.client.connection import Connection
 from pgoutput.recorder.client.errors import PublicationMissing
-from pgoutput.wire import parse_lsn, shown_text
+from pgoutput.wire import is_utf8, parse_lsn, shown_text
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def identify(connection: Connection) -> Server:
             "the server"
         )
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]
-    if shown_text(database) != database:
+    if not is_utf8(database):
         raise ReplicationError(
             f"the name of the database {shown_text(database)} is not valid UTF-8, and a recording keeps "
             "it as text: rename the database"
@@ -95,20 +95,26 @@ def _check_wal_level(connection: Connection, wal_level: str, effective: str | No
         )
 
 
-def check_publications(connection: Connection, server: Server, publications: Sequence[str]) -> None:
-    """Check that publications exist.
+def check_publications(
+    connection: Connection, server: Server, publications: Sequence[str], *, is_recorded: bool
+) -> None:
+    """Check that publications exist; `is_recorded` says whether the recording has begun.
 
     Raises:
         PublicationMissing: A publication does not exist.
     """
-    existing = [name for (name,) in connection.query("SELECT pubname FROM pg_publication ORDER BY 1")]
+    names = sql.SQL(", ").join(map(sql.Literal, publications))
+    query = sql.SQL("SELECT pubname FROM pg_publication WHERE pubname IN ({})").format(names)
+    existing = {name for (name,) in connection.query(query)}
     for name in publications:
         if name not in existing:
             quoted = sql.Identifier(name).as_string()
-            alike = [sql.Identifier(one).as_string() for one in existing if one.lower() == name.lower()]
+            others = connection.query("SELECT pubname FROM pg_publication ORDER BY 1")
+            alike = [sql.Identifier(one).as_string() for (one,) in others if one.lower() == name.lower()]
             raise PublicationMissing(
                 f"there is no publication {quoted} in the database {server.database}"
                 + (f", but {listed(alike)}, which differs in case" if alike else "")
-                + f": run CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
+                + (": if it was renamed, rename it back; or " if is_recorded else ": ")
+                + f"run CREATE PUBLICATION {quoted} FOR TABLE …, or FOR ALL TABLES"
                 + (", or correct the name" if alike else "")
             )

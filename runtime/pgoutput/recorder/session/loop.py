@@ -98,7 +98,7 @@ class SessionLoop:
                 if not self._stale_lsn():  # otherwise the next session copies tables
                     self._request_copies(requests)
                     self._store_copies(session)
-                is_undecided = remarks.settle_truncates(session) or bool(remarks.unannounced_gone)
+                is_undecided = remarks.settle_truncates(session) or remarks.must_announce
                 # What the server sends next is later than the catalogs that were read before the session.
                 self._connection.may_skip_publications &= not session.has_received(self._start.catalog.lsn)
                 return is_undecided or self._snapshots.is_copying or bool(self._stale_lsn())
@@ -149,6 +149,7 @@ class SessionLoop:
         return last is not None and bool(
             state.publication_changes
             or state.gone
+            or state.renamed
             or last.incomplete != state.incomplete
             or last.source.upgrades != state.upgrades
         )
@@ -161,13 +162,14 @@ class SessionLoop:
 
         Small segments are then joined to packs, which are ZIP files of successive segments.
         """
-        announced, gone = metadata.publication_changes, metadata.gone
+        announced, gone, renamed = metadata.publication_changes, metadata.gone, metadata.renamed
         self._folder.update(
             last_segment=metadata.number,
             publication_changes=lambda state: tuple(
                 one for one in state.publication_changes if one not in announced
             ),
             gone=lambda state: tuple(one for one in state.gone if one not in gone),
+            renamed=lambda state: tuple(one for one in state.renamed if one not in renamed),
             pending=lambda state: _undecided(state, metadata.end_lsn),
         )
         self._reporter.report_stored(self._folder.location / path.name, metadata)

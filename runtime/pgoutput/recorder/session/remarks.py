@@ -7,7 +7,7 @@ or only through its root.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from pgoutput.recorder.catalogs import (
     following_columns,
     incomplete_table,
     parse_statement,
+    renamed_tables,
     without_undescribed,
 )
 from pgoutput.recorder.options import Settings
@@ -34,7 +35,14 @@ from pgoutput.recorder.session.session import Session
 from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.snapshots import CopiedTables
 from pgoutput.recorder.storage import Folder
-from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange, Remarks, SchemaVersion
+from pgoutput.recording import (
+    GoneTable,
+    IncompleteTable,
+    PublicationChange,
+    Remarks,
+    RenamedTable,
+    SchemaVersion,
+)
 from pgoutput.wire import format_lsn, timestamp_now
 
 
@@ -70,10 +78,11 @@ class SessionRemarks:
         self._reporter = reporter
         self._watch = watch
         self.storing: CopiedTables | None = None
-        self._announced: set[PublicationChange | GoneTable] = set()
+        self._announced: set[PublicationChange | GoneTable | RenamedTable] = set()
         """Remarks that are in the metadata of a segment of this session."""
         self._gone_lsn = start.catalog.lsn
-        """LSN after which the stream has no more changes of dropped and unpublished tables."""
+        """LSN after which the stream has no more changes of dropped and unpublished tables, nor of renamed
+        tables under their earlier names."""
         state = folder.state
         self._published = {
             *start.catalog.tables,
@@ -89,26 +98,35 @@ class SessionRemarks:
         """Value of `Session.truncates` at the end of the last segment."""
 
     @property
-    def unannounced_gone(self) -> tuple[GoneTable, ...]:
-        """Dropped or unpublished tables that are not yet in the metadata of a segment."""
-        return tuple(one for one in self._folder.state.gone if one not in self._announced)
+    def _unannounced(self) -> tuple[tuple[GoneTable, ...], tuple[RenamedTable, ...]]:
+        """Tables that are gone, and renamed tables, that are not yet in the metadata of a segment."""
+        gone, renamed = self._folder.state.gone, self._folder.state.renamed
+        return (
+            tuple(one for one in gone if one not in self._announced),
+            tuple(one for one in renamed if one not in self._announced),
+        )
+
+    @property
+    def must_announce(self) -> bool:
+        """Whether some dropped, unpublished or renamed table is not yet in the metadata of a segment."""
+        return any(self._unannounced)
 
     def is_due(self, session: Session) -> bool:
-        """Return whether the metadata of a segment must name dropped or unpublished tables now.
+        """Return whether the metadata of a segment must name dropped, unpublished or renamed tables now.
 
         True if the metadata of no segment names them yet, and all their changes were received.
         """
-        return bool(self.unannounced_gone) and session.has_received(self._gone_lsn)
+        return self.must_announce and session.has_received(self._gone_lsn)
 
     def for_segment(
         self, session: Session, versions: Sequence[SchemaVersion], described: Sequence[bytes]
     ) -> Remarks:
-        """Return incomplete and dropped tables, and changes of publications, for a segment's metadata.
+        """Return incomplete, dropped, renamed tables and changes of publications for a segment's metadata.
 
         The metadata must name each incomplete table that the segment has changes of. Therefore the catalogs
         are read again first if the segment has one of these:
 
-        - a schema version with other columns than the catalogs as last read,
+        - a schema version with other columns or another name than the catalogs as last read,
         - a logical message that describes a DDL statement,
         - a Truncate of a partitioned table.
 
@@ -119,10 +137,11 @@ class SessionRemarks:
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
-        new = {one.oid for one in relations if not _is_described(catalog, one)}
+        new = {one.oid for one in relations if not _is_described(catalog, one, session.roots[one.oid])}
+        names = {one.oid: (one.namespace, one.name) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
-        is_due = new or described or truncated & catalog.roots
+        is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
             # Record the tables as incomplete now. A later reading may show the same columns as the last one,
@@ -136,13 +155,15 @@ class SessionRemarks:
         if existing is not None:
             self._note_following_columns()
         self._note_described(relations)
-        self._note_gone(relations, new if existing is None else existing)
+        self._note_gone(relations, new if existing is None else existing, session.roots)
+        # The stream has shown a name between two readings, or in a transaction that is not committed.
+        self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        gone = self.unannounced_gone if session.received_lsn >= self._gone_lsn else ()
-        self._announced.update(changes, gone)
+        gone, renamed = self._unannounced if session.received_lsn >= self._gone_lsn else ((), ())
+        self._announced.update(changes, gone, renamed)
         incomplete = without_copied(state.incomplete, self.storing)
-        return Remarks(incomplete, changes, gone, self._following_columns.copy())
+        return Remarks(incomplete, changes, gone, self._following_columns.copy(), renamed)
 
     def save_updates(self, statements: Sequence[Statement] = ()) -> bool:
         """Save and report changes found by `CatalogWatch`; return whether a segment must name any of them.
@@ -227,7 +248,9 @@ class SessionRemarks:
         """Note the columns whose values follow from earlier ones, for tables with undescribed alterations."""
         for oid, table in self._folder.catalog.tables.items():
             if table.undescribed is not None:
-                self._following_columns[oid] = following_columns(table.undescribed, table.columns)
+                self._following_columns.pop(oid, None)
+                if names := following_columns(table.undescribed, table.columns):
+                    self._following_columns[oid] = names
 
     def _note_described(self, relations: Sequence[Relation]) -> None:
         """Set `undescribed` of a table to None if its Relation message has the column names of the catalogs.
@@ -247,49 +270,60 @@ class SessionRemarks:
             self._watch.note_described(described)
             self._folder.save_catalog(without_undescribed(catalog, described))
 
-    def _note_gone(self, relations: Sequence[Relation], existing: Collection[int]) -> None:
-        """Record in `State.gone` each relation of the stream that was dropped before the catalogs were read.
+    def _note_gone(
+        self, relations: Sequence[Relation], existing: Collection[int], roots: Mapping[int, Collection[int]]
+    ) -> None:
+        """Record in `State.gone` each relation of the stream that the catalogs do not show as published.
 
-        Such a relation may be a dropped partition that was published through its root: the server then sends
-        a Relation message for the partition and one for the root (maybe_send_schema in pgoutput.c). The
-        partition's message does not name the root, so each root with the same columns is recorded as
-        incomplete.
+        A dropped relation may be a partition whose changes were sent as those of its root: that root is
+        recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
             existing: OIDs of the relations that still exist, among those that the last read catalogs lack.
+            roots: `Session.roots`.
         """
         catalog = self._folder.catalog
-        known = self._published | {oid for one in catalog.tables.values() for oid in one.storages}
-        unknown = [one for one in relations if one.oid not in known]
-        self._published |= {one.oid for one in unknown}
-        columns = [{column.name for column in one.columns} for one in unknown]
+        partitions = _partitions(catalog)
+        known = self._published | catalog.tables.keys()
+        # A partition that was described by itself was published by itself before its root was.
+        gone = [
+            one
+            for one in relations
+            if one.oid not in known and {*roots[one.oid]} != {partitions.get(one.oid)}
+        ]
+        self._published |= {one.oid for one in gone}
+        above = {root for one in gone if one.oid not in partitions for root in roots[one.oid]}
         reason = (
             f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
         )
-        roots = tuple(
+        incomplete = tuple(
             incomplete_table(table, catalog, reason, altered=True)
             for table in catalog.tables.values()
-            if table.is_root
-            and any(names <= table.columns.keys() or names >= table.columns.keys() for names in columns)
+            if table.is_root and table.oid in above
         )
-        gone = tuple(
+        tables = tuple(
             GoneTable(
                 oid=one.oid,
                 namespace=one.namespace,
                 name=one.name,
                 after_lsn=catalog.lsn,
                 time=timestamp_now(),
-                is_dropped=one.oid not in existing,
+                is_dropped=one.oid not in existing and one.oid not in partitions,
             )
-            for one in unknown
+            for one in gone
         )
-        self._note(roots, gone)
+        self._note(incomplete, tables)
 
-    def _note(self, incomplete: tuple[IncompleteTable, ...], gone: tuple[GoneTable, ...] = ()) -> None:
-        """Save and report incomplete tables, and dropped or unpublished tables."""
-        if incomplete or gone:
-            self._save(self._folder.catalog, CatalogChanges((), incomplete, gone))
+    def _note(
+        self,
+        incomplete: tuple[IncompleteTable, ...] = (),
+        gone: tuple[GoneTable, ...] = (),
+        renamed: tuple[RenamedTable, ...] = (),
+    ) -> None:
+        """Save and report incomplete tables, dropped or unpublished tables, and renamed tables."""
+        if incomplete or gone or renamed:
+            self._save(self._folder.catalog, CatalogChanges((), incomplete, gone, renamed=renamed))
 
     def _save(self, catalog: Catalog, changes: CatalogChanges) -> None:
         """Save `changes`, with `catalog` as read after them, in the recording's folder, and report them.
@@ -298,7 +332,7 @@ class SessionRemarks:
             RecordingError: A table became incomplete in strict mode.
         """
         self._folder.save_changes(catalog, changes)
-        if changes.gone:
+        if changes.gone or changes.renamed:
             self._gone_lsn = max(self._gone_lsn, catalog.lsn)
         self._reporter.report_changes(changes, catalog)
         if refused := self._settings.refused(changes.incomplete, catalog.tables):
@@ -320,12 +354,17 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
     return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
-def _is_described(catalog: Catalog, relation: Relation) -> bool:
-    """Return whether the catalogs have `relation`: as a table with equal columns, or as a partition."""
+def _is_described(catalog: Catalog, relation: Relation, roots: Collection[int]) -> bool:
+    """Return whether the catalogs have `relation`: with equal columns, or as a partition of `roots` only."""
     table = catalog.tables.get(relation.oid)
     if table is None:
-        return any(relation.oid in one.storages for one in catalog.tables.values())
+        return {*roots} == {_partitions(catalog).get(relation.oid)}
     return description_of(relation) == tuple(catalog.sent_columns(table).values())
+
+
+def _partitions(catalog: Catalog) -> dict[int, int]:
+    """Return the OID of the published root of each partition."""
+    return {oid: one.oid for one in catalog.tables.values() if one.is_root for oid in one.storages}
 
 
 def without_copied(

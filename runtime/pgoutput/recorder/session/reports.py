@@ -28,7 +28,7 @@ from pgoutput.recorder.session.session import Session
 from pgoutput.recorder.session.start import PreparedSession
 from pgoutput.recorder.storage import State
 from pgoutput.recording import GoneTable, IncompleteTable, Location, Metadata
-from pgoutput.wire import format_lsn, parse_lsn, to_datetime
+from pgoutput.wire import format_lsn, format_time, parse_lsn
 
 _PROGRESS_SECONDS: Final = 1.0
 """Smallest number of seconds between two `Progress` events."""
@@ -146,12 +146,13 @@ class Reporter:
                 messages=self._messages,
                 messages_per_second=round((self._messages - self._progress_messages) / seconds, 1),
                 lag_bytes=None if wal_lsn is None else max(0, wal_lsn - session.acknowledged_lsn),
-                last_commit_time=None if commit_time is None else to_datetime(commit_time).isoformat(),
+                last_commit_time=None if commit_time is None else format_time(commit_time, "T", "auto"),
                 open_transactions=session.open_transactions,
                 acknowledged_lsn=format_lsn(session.acknowledged_lsn),
                 received_bytes=self._received_bytes + session.received_bytes,
                 received_lsn=format_lsn(session.received_lsn),
                 stored_lsn=format_lsn(session.stored_lsn),
+                complete_lsn=format_lsn(session.complete_lsn),
                 wal_lsn=None if wal_lsn is None else format_lsn(wal_lsn),
                 oldest_transaction_seconds=None if age is None else round(age, 1),
                 retained_wal_bytes=retained,

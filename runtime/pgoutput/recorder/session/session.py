@@ -168,6 +168,17 @@ class Session:
         """
         return self._writer.state.truncates
 
+    @property
+    def roots(self) -> dict[int, set[int]]:
+        """Maps a relation's OID to those of the relations that may have been its root (see `StreamState`)."""
+        return self._writer.state.roots
+
+    @property
+    def complete_lsn(self) -> int:
+        """LSN up to which all transactions that have ended are stored; it need not be acknowledged."""
+        is_complete = not self._writer.has_ends and self._threads.is_idle and self._resent.settled
+        return self.received_lsn if is_complete else self.stored_lsn
+
     def announce(self) -> None:
         """Write the current incomplete tables and publication changes to the metadata of a segment.
 
@@ -254,7 +265,8 @@ class Session:
             self._writer.write_batch(lsns, repeated_int64(now, len(data), _TIME), data)
             state = self._writer.state
             self.received_lsn = max(self.received_lsn, state.end_lsn)
-            self.last_commit_time = state.last_commit_time or self.last_commit_time
+            if state.last_commit_time is not None:
+                self.last_commit_time = state.last_commit_time
 
     def _check(self, lsns: pa.Array, data: pa.BinaryArray) -> None:
         """Check that all messages can be decoded.

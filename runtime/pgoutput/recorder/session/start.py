@@ -134,7 +134,7 @@ class SessionStarter:
         connection, folder, server, settings = self._connection, self._folder, self._server, self._settings
         with self._catalog_connection:
             proto_version, options = settings.options.negotiate(server.major_version)
-            check_publications(connection, server, settings.publications)
+            self._check_publications()
             if settings.after_upgrade:
                 continue_after_upgrade(
                     connection, self._catalog_connection, server, folder, settings, self._stop
@@ -355,8 +355,14 @@ class SessionStarter:
             catalog = read_catalog(self._catalog_connection, names)
             if {one.name for one in catalog.publications} == {*names}:
                 return catalog
-        check_publications(self._connection, self._server, names)
+        self._check_publications()
         raise ConnectionLost("a publication was renamed or created while the catalogs were read")
+
+    def _check_publications(self) -> None:
+        is_recorded = self._folder.saved_state is not None
+        check_publications(
+            self._connection, self._server, self._settings.publications, is_recorded=is_recorded
+        )
 
     def _undo(self, state: State) -> None:
         """Drop the new slot and reset the folder; if the connection is lost, the next start does both."""

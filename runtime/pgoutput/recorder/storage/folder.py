@@ -29,6 +29,7 @@ from pgoutput.recording import (
     Metadata,
     PathOrUri,
     PublicationChange,
+    RenamedTable,
     SessionStart,
     Upgrade,
     list_segments,
@@ -102,6 +103,8 @@ class State(msgspec.Struct, kw_only=True):
 
     Whether a publication existed before is not known.
     """
+    renamed: tuple[RenamedTable, ...] = ()
+    """Renamed tables that are not yet in the metadata of a segment."""
     altered_xid: int = 0
     """First xid that was not assigned when a publication was last found altered; 0 if none was altered.
 
@@ -286,7 +289,7 @@ class Folder:
             RecordingError: The folder was moved or removed.
             OSError: A file cannot be written.
         """
-        if changes.publications or changes.incomplete or changes.gone or changes.pending:
+        if any(msgspec.structs.astuple(changes)):
             dropped = {one.oid for one in changes.gone if one.is_dropped}
             self.update(
                 incomplete=lambda state: tuple(
@@ -294,6 +297,9 @@ class Folder:
                 ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
                 gone=lambda state: (*state.gone, *changes.gone),
+                renamed=lambda state: tuple(
+                    {one.oid: one for one in (*state.renamed, *changes.renamed)}.values()
+                ),
                 pending=lambda state: (*state.pending, *changes.pending),
             )
         self.save_catalog(catalog)

@@ -97,8 +97,12 @@ def _publications(context: CatalogContext) -> Iterator[Row]:
         }
 
 
+_ANY_PUBLICATION: Final = "synth"
+"""Name shown for the tables while clients have named no publication: they can request any."""
+
+
 def _publication_tables(context: CatalogContext) -> Iterator[Row]:
-    for name in context.publications:
+    for name in context.publications or (_ANY_PUBLICATION,):
         for table in context.tables:
             columns = [column.name for column in table.columns]
             location = {"schemaname": _namespace(table), "tablename": table.name}

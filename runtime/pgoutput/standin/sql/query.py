@@ -55,6 +55,8 @@ _TYPE_ALIASES: Final = {
 """Names in pg_type of types that SQL or DuckDB names differently, by the other name."""
 
 _UNNAMED: Final = "?column?"
+_SYSTEM: Final = {"xmin": "3", "cmin": "3", "xmax": "0"}
+"""Values of the system columns of all rows: they were written once, and never updated."""
 _NULLARY: Final = ("current_user", "current_role", "session_user", "current_catalog", "current_schema")
 """Functions that are called without parentheses."""
 
@@ -325,10 +327,10 @@ class Query:
             return self._function(node)
         if qualifiers[:1] == ["pg_catalog"]:
             node["column_names"] = node["column_names"][1:]
-        if name in ("xmin", "cmin") and not any(name in map(_name_of, columns) for columns in scope.values()):
-            _replace(node, _constant("INTEGER", "3"))
-            return XID
         tables = qualifiers[-1:] if qualifiers else list(scope)[::-1]
+        if name in _SYSTEM and not any(name in map(_name_of, scope.get(table, ())) for table in tables):
+            _replace(node, _constant("INTEGER", _SYSTEM[name]))
+            return XID
         for table in tables:
             for column in scope.get(table, ()):
                 if column.name.lower() == name.lower():

@@ -153,11 +153,12 @@ class Checker:
         self._envelope_rules = _rules_by_message(rule for rule in kept if rule.envelope)
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
-        state = self._state
+        state, in_stream = self._state, self._decoder.in_stream
         message: Message
         try:
             message = self._decoder.decode(data)
         except DecodeError as error:
+            self._decoder.in_stream = in_stream  # the xid of the block that a damaged opener opens is unknown
             found = self._handle_undecodable(data, error)
             if isinstance(found, Violation):
                 return found

@@ -18,6 +18,11 @@ from pgoutput.stream.check.state import CheckedStream
 _FIRST_USER_TYPE_OID: Final = 10_000
 """First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""
 
+_MAX_NAME_BYTES: Final = 63
+"""Maximum length of a name, in bytes (NAMEDATALEN less the zero byte)."""
+_MAX_COLUMNS: Final = 1600
+"""Maximum number of columns of a relation (MaxHeapAttributeNumber)."""
+
 
 def _first_duplicate(items: Sequence[object]) -> int:
     """Return the index of the first item that equals an earlier item. The items must contain a duplicate."""
@@ -73,6 +78,27 @@ def _bad_name(state: CheckedStream, message: Any) -> Breach | None:
     return f"columns[{i}].name", f"two columns have the name {names[i]!r}"
 
 
+def _long_name(state: CheckedStream, message: Any) -> Breach | None:
+    columns = getattr(message, "columns", ())
+    named = [(f"columns[{i}].name", column.name) for i, column in enumerate(columns)]
+    for path, name in (("namespace", message.namespace), ("name", message.name), *named):
+        if len(name) * 4 > _MAX_NAME_BYTES and len(name.encode(errors="surrogateescape")) > _MAX_NAME_BYTES:
+            return path, f"names have at most {_MAX_NAME_BYTES} bytes"
+    return None
+
+
+def _too_many_columns(state: CheckedStream, message: Any) -> Breach | None:
+    if len(message.columns) <= _MAX_COLUMNS:
+        return None
+    return "columns.count", f"tables can have at most {_MAX_COLUMNS} columns, not {len(message.columns)}"
+
+
+def _system_schema(state: CheckedStream, message: Any) -> Breach | None:
+    if message.namespace not in ("", "pg_catalog"):
+        return None
+    return "namespace", "no relation of pg_catalog is published"
+
+
 def _invalid_oid(state: CheckedStream, message: Any) -> Breach | None:
     if not message.oid:
         return "oid", "no relation has the OID 0"
@@ -84,6 +110,7 @@ def _invalid_oid(state: CheckedStream, message: Any) -> Breach | None:
 
 _DUPLICATE_NAMES: Final = replace(s.RELATION, columns=(s.COLUMNS[0], s.COLUMNS[0]))
 _FULL_WITHOUT_KEY_FLAGS: Final = replace(s.RELATION, replica_identity=ReplicaIdentity.FULL)
+_WIDE: Final = tuple(replace(s.COLUMNS[0], name=f"c{i}") for i in range(_MAX_COLUMNS + 1))
 _OID_ZERO: Final = replace(s.RELATION, oid=0)
 
 RULES: Final = (
@@ -100,6 +127,27 @@ RULES: Final = (
         illegal=s.transaction(_FULL_WITHOUT_KEY_FLAGS, s.INSERT),
     ),
     rule("names", check=_bad_name, illegal=s.transaction(_DUPLICATE_NAMES, s.INSERT)),
+    rule(
+        "name-length",
+        check=_long_name,
+        legal=s.transaction(replace(s.RELATION, name="\u00e9" * 31), s.INSERT),
+        illegal=s.transaction(replace(s.RELATION, name="\u00e9" * 32), s.INSERT),
+    ),
+    rule(
+        "column-limit",
+        check=_too_many_columns,
+        legal=s.transaction(
+            replace(s.RELATION, columns=_WIDE[:-1]), m.Insert(relation_oid=s.OID, new=("1",) * _MAX_COLUMNS)
+        ),
+        illegal=s.transaction(
+            replace(s.RELATION, columns=_WIDE), m.Insert(relation_oid=s.OID, new=("1",) * len(_WIDE))
+        ),
+    ),
+    rule(
+        "user-schema",
+        check=_system_schema,
+        illegal=s.transaction(replace(s.RELATION, namespace=""), s.INSERT),
+    ),
     rule(
         "oid-valid",
         check=_invalid_oid,

@@ -271,7 +271,7 @@ class RandomSteps:
         return Step(connection, method, (), (prefix, "content"))
 
     def _payload(self, connection: int) -> Step:
-        return Step(connection, "payload", (), (self._random.choice(self._payloads),))
+        return Step(connection, "send", (), (self._random.choice(self._payloads),))
 
     def _savepoint(self, connection: int) -> Step:
         return Step(connection, "savepoint")

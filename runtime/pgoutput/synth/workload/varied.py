@@ -6,13 +6,14 @@ of a window, no transaction of the scenario is open or prepared.
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from pgoutput._build import fitted, neutral_messages
+from pgoutput._build import drawn_messages, fitted
 from pgoutput._servers import first_server
 from pgoutput.messages import LogicalMessage, XLogData
 from pgoutput.stream import Transactions, encode_for
@@ -22,6 +23,8 @@ from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED, Scenario
 from pgoutput.synth.wal import WriteAheadLog
 from pgoutput.synth.workload.definition import Workload
 
+_PAYLOADS: Final = 20
+"""Number of different messages of each class with the role `payload` that are sent."""
 _WORK_MEM: Final = 1_000
 """logical_decoding_work_mem of the scenario, in bytes: some transactions are streamed, others are not."""
 _KEYS: Final = 200
@@ -43,7 +46,7 @@ class VariedTransactions:
             logical_decoding_work_mem=_WORK_MEM,
             seed=workload.seed,
         )
-        random = Random(str(workload.seed))
+        random, drawn = Random(str(workload.seed)), Random(f"payloads {workload.seed}")
         program = program_of_all_kinds(random, server)
         operations = workload.operations
         if server < first_server("truncate"):  # not sent, so clients would keep the rows
@@ -57,7 +60,9 @@ class VariedTransactions:
             alterations=_ALTERATIONS,
             payloads=[
                 one
-                for one in neutral_messages("payload", options.proto_version)
+                for one in chain.from_iterable(
+                    drawn_messages("payload", options.proto_version, drawn) for _ in range(_PAYLOADS)
+                )
                 if not isinstance(one, LogicalMessage)
             ],
         )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from threading import RLock
+
 from pyarrow import ArrowException, fs
 
 from pgoutput._text import one_line
@@ -9,6 +13,9 @@ from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 
 _LOG = "/_delta_log/"
+
+RENAMES = RLock()
+"""Held while a folder is renamed, and while a thread relies on the folder of a table keeping its name."""
 
 
 def move_folder(place: Location, to: Location) -> None:
@@ -22,12 +29,20 @@ def move_folder(place: Location, to: Location) -> None:
     """
     try:
         if place.is_local:
-            place.filesystem.move(place.path, to.path)
+            with RENAMES:
+                place.filesystem.move(place.path, to.path)
             return
         for file in _files(place):
             place.filesystem.copy_file(file, to.path + file.removeprefix(place.path))
     except (OSError, ArrowException) as error:
         raise ReplicaError(f"{place}: cannot be renamed to {to}: {one_line(error)}") from error
+
+
+def log_inode(place: Location) -> int:
+    """Return the inode of a local table's log, which a rename of the folder keeps; 0 if there is none."""
+    with suppress(OSError):
+        return os.stat(f"{place.path}{_LOG}").st_ino if place.is_local else 0
+    return 0
 
 
 def remove_folder(place: Location) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,9 +41,9 @@ from pgoutput.targets.delta.cleaning import (
     old_files,
     unused_files,
 )
-from pgoutput.targets.delta.folders import move_folder, remove_folder
+from pgoutput.targets.delta.folders import RENAMES, log_inode, move_folder, remove_folder
 from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_absolute
-from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.parquet import ParquetWriter, read_groups, read_parquet
 from pgoutput.targets.protocol import (
     NO_ROWS,
     RENAMED,
@@ -51,12 +51,15 @@ from pgoutput.targets.protocol import (
     ConflictError,
     DataFile,
     Position,
+    RowGroup,
     State,
     Table,
     Version,
 )
 from pgoutput.targets.small_files import create_file
 
+_PAUSE: Final = 0.3
+"""Seconds in which a reader that has listed the log of a table has read it, or finds that it is gone."""
 _VECTORS: Final = "deletionVectors"
 """Name of the table feature for deletion vectors ("Deletion Vectors" in the Delta protocol)."""
 _ENABLED: Final = "delta.enableDeletionVectors"
@@ -86,7 +89,7 @@ class DeltaFormat:
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Open a Delta table in a version, or the newest if None; return None if there is no table."""
         try:
-            return _Table(place, _read_log(place, version))
+            return _Table(place, version)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -117,6 +120,10 @@ class DeltaFormat:
         """Return the names of the folders in a target that may be Delta tables."""
         return [name for name in target.names() if not name.startswith(("_", "."))]
 
+    def rename_pause(self, target: Location) -> float | None:
+        """Return how long the name of a folder must be free before another table gets it."""
+        return _PAUSE if target.is_local else None
+
     def move(self, place: Location, to: Location) -> None:
         """Move the folder of a Delta table."""
         move_folder(place, to)
@@ -129,10 +136,11 @@ class DeltaFormat:
 class _Table:
     """A Delta table at one of its versions. `pgoutput.targets.protocol.Table` documents the methods."""
 
-    def __init__(self, place: Location, table: DeltaTable) -> None:
+    def __init__(self, place: Location, version: int | None = None) -> None:
         self.place: Location = place
-        self._read = table
-        self._version = self._cleaned = table.version()
+        self._inode = log_inode(place)  # before the log is read: the folder may be renamed meanwhile
+        self._read = _read_log(place, version)
+        self._version = self._cleaned = self._read.version()
         self._position: Position | None = None
         """The position of the version; None if it was not read yet."""
         self._files: dict[str, DataFile] | None = None
@@ -189,7 +197,7 @@ class _Table:
 
     def at(self, version: int) -> Table:
         with self._errors():
-            return _Table(self.place, _read_log(self.place, version))
+            return _Table(self.place, version)
 
     def field_ids(self, schema: pa.Schema) -> None:
         return None
@@ -242,6 +250,11 @@ class _Table:
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self.place, msgspec.structs.replace(file, path=unquote(file.path)), schema)
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return read_groups(self.place, msgspec.structs.replace(file, path=unquote(file.path)), schema, wanted)
 
     def writer(self, schema: pa.Schema) -> ParquetWriter:
         return ParquetWriter(self.place, schema)
@@ -304,8 +317,15 @@ class _Table:
                 self.set_deletes_rows(False)
 
     def _write_commit(self, *actions: Mapping[str, Any]) -> None:
-        write_commit(self.place, self._version + 1, actions)
+        with RENAMES:
+            self._check_folder()
+            write_commit(self.place, self._version + 1, actions)
         self._version += 1
+
+    def _check_folder(self) -> None:
+        """Raise ConflictError if another process or thread has given the folder's name to another table."""
+        if log_inode(self.place) != self._inode:
+            raise ConflictError(f"{self.place}: the table was moved to another folder. Repeat the command")
 
     def _clean(self, checkpoints: int) -> None:
         """Write a checkpoint if one is due, and remove old files if a removal is due.
@@ -317,7 +337,8 @@ class _Table:
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
-        with suppress(PgoutputError), self._errors():  # the next commits repeat what fails
+        with RENAMES, suppress(PgoutputError), self._errors():  # the next commits repeat what fails
+            self._check_folder()
             if is_due(versions, checkpoints):
                 self._table.create_checkpoint()
             if is_due(versions, COMMITS):
@@ -437,7 +458,8 @@ class _Table:
             copy_file(place / path, folder / path)
 
     def remove_unused(self) -> int:
-        with self._errors():
+        with RENAMES, self._errors():
+            self._check_folder()
             unused = unused_files(_read_log(self.place), {*self.place.names()})
             self.delete(unused)
             return len(unused)

@@ -7,7 +7,7 @@ position is in the summary of the snapshot, and in a property, in case another p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -52,7 +52,7 @@ from pgoutput.targets.iceberg.files import data_file, manifested_file, partition
 from pgoutput.targets.iceberg.manifests import write_snapshot
 from pgoutput.targets.iceberg.partitions import partition_spec, transforms, unpartitioned
 from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
-from pgoutput.targets.parquet import ParquetWriter, read_parquet
+from pgoutput.targets.parquet import ParquetWriter, read_groups, read_parquet
 from pgoutput.targets.partitions import PartitionField, PartitionWriter
 from pgoutput.targets.protocol import (
     KEY,
@@ -61,6 +61,7 @@ from pgoutput.targets.protocol import (
     ChangeRange,
     DataFile,
     Position,
+    RowGroup,
     State,
     Table,
     Version,
@@ -146,6 +147,10 @@ class IcebergFormat(msgspec.Struct, frozen=True):
                 (one[-1].removeprefix(prefix), table[-1]) for one in own for table in catalog.list_tables(one)
             )
             return [".".join(name for name in one if name != _NO_NAMESPACE) for one in tables]
+
+    def rename_pause(self, target: Location) -> float:
+        """Return 0: a reader asks the catalogue once for the name, and then reads the files by their URIs."""
+        return 0.0
 
     def move(self, place: Location, to: Location) -> None:
         """Rename an Iceberg table; its files stay where they are."""
@@ -286,6 +291,11 @@ class _Table:
 
     def read(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         return read_parquet(self._data, file, schema, self.field_ids(schema))
+
+    def read_groups(
+        self, file: DataFile, schema: pa.Schema, wanted: Callable[[RowGroup], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return read_groups(self._data, file, schema, wanted, self.field_ids(schema))
 
     def field_ids(self, schema: pa.Schema) -> Mapping[str, int]:
         return {field.name: field.field_id for field in self._iceberg_schema(schema).fields}
@@ -482,7 +492,7 @@ class _Table:
         files, position = [replace(one, partition=()) for one in self.files()], self.position
         for file in files:
             copy_file(self._data / file.path, Path(copy._data.path, file.path))
-        changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, 0)
+        changes = None if position == NOTHING else ChangeRange(position.commit_lsn, position, None)
         deleted = {file.path: self.deleted_rows(file) for file in files if file.deleted}
         copy._replace(files, set(), changes, self._schema, deleted)  # with the field IDs of the files
 

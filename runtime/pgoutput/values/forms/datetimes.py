@@ -11,6 +11,7 @@ from datetime import date
 from typing import Final
 
 from pgoutput.values.forms.parsing import match_whole
+from pgoutput.wire import INFINITE_TIMESTAMPS
 
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
@@ -24,8 +25,6 @@ DAY: Final = 86_400 * SECOND
 MONTHS_PER_YEAR: Final = 12
 INFINITE_DATES: Final = {2**31 - 1: "infinity", -(2**31): "-infinity"}
 """Text of the infinite dates, by the number of days that the server sends for them."""
-INFINITE_TIMESTAMPS: Final = {2**63 - 1: "infinity", -(2**63): "-infinity"}
-"""Text of the infinite timestamps, by the number of microseconds that the server sends for them."""
 INFINITE_INTERVALS: Final = {
     (2**63 - 1, 2**31 - 1, 2**31 - 1): "infinity",
     (-(2**63), -(2**31), -(2**31)): "-infinity",

@@ -1,0 +1,5 @@
+"""Run the command line with `python -m pgoutput`."""
+
+from pgoutput.cli import main
+
+main()

@@ -1,0 +1,14 @@
+"""The self-check: a replica compares itself with the server while `pgoutput sync` runs.
+
+It is the second line behind the recorder, which decides by the catalogs which tables are copied again. The
+self-check shares nothing with `pgoutput.recorder`: its caller gives it a connection, and a function that
+requests a copy.
+
+- `schedule`: which tables are due.
+- `published`: what the publications publish, as the server says it.
+- `source`, `replica`: rows of a table on both sides.
+- `check`: two looks at the server with the replica between them, what differs, and what is done about it.
+"""
+
+from pgoutput.verification.selfcheck.check import Replicated as Replicated, SelfCheck as SelfCheck
+from pgoutput.verification.selfcheck.published import Publications as Publications

@@ -1,0 +1,56 @@
+"""The public face is small: the table of modules, the names in `__all__`, and errors."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import pgoutput
+from pgoutput.versions import LATEST_RELEASED
+
+TABLE = (pgoutput.__doc__ or "").split("\n===")[2]
+MODULES = [name.replace("vN", f"v{LATEST_RELEASED}") for name in re.findall(r"`(pgoutput\.[\w.]+)`", TABLE)]
+
+
+def test_the_table_of_modules_is_short() -> None:
+    rows = re.findall(r"^`.*$", TABLE, re.MULTILINE)
+    assert 15 < len(rows) <= 20
+    assert len({*MODULES}) == len(MODULES) == 26
+
+
+def test_the_public_names_are_few() -> None:
+    names = [name for module in MODULES for name in getattr(importlib.import_module(module), "__all__", ())]
+    assert 150 < len(names) <= 200
+
+
+def test_python_runs_the_package_as_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgoutput", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"pgoutput {pgoutput.__version__}")
+
+
+def test_column_functions_of_spark_do_not_need_deltalake() -> None:
+    code = """
+import sys
+sys.modules["deltalake"] = sys.modules["pyroaring"] = None
+from pgoutput import MissingExtraError
+from pgoutput.spark import decode, from_pgoutput, lsn_text, to_pgoutput
+try:
+    from pgoutput.spark import replicate
+except MissingExtraError as error:
+    assert str(error) == "deltalake is missing: pip install 'pgoutput[spark]'", error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["MissingExtraError", *pgoutput.errors.__all__])
+def test_each_error_can_be_imported_from_the_package(name: str) -> None:
+    assert getattr(pgoutput, name) is getattr(pgoutput.errors, name)
+    assert name in pgoutput.__all__

@@ -1,0 +1,444 @@
+"""The self-check: what the recorder missed is found, and what did not change is left alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from pgoutput.errors import ReplicationError
+from pgoutput.recorder import Connected, Connection, Progress, is_requested, request_snapshot
+from pgoutput.recorder.catalogs import watch
+from pgoutput.recorder.catalogs.changes import compare_catalogs
+from pgoutput.recording import PathOrUri, Recording, locate
+from pgoutput.replica import (
+    CheckedTable,
+    SelfCheckReport,
+    TableResult,
+    replica_tables,
+    replicate,
+    store_self_check,
+    use_iceberg,
+)
+from pgoutput.verification import Replicated, SelfCheck
+from pgoutput.verification.selfcheck import check as module
+from pgoutput.verification.selfcheck.published import Server
+from pgoutput.verification.selfcheck.schedule import DAY, Schedule
+from pgoutput.wire import parse_lsn
+from tests import store
+from tests.conftest import Run
+from tests.recorder.conftest import direct, moto
+from tests.recorder.lab import Lab, wait_until
+from tests.verification.replica import Replica
+
+__all__ = ["direct", "moto"]
+
+ROWS = "INSERT INTO {0} SELECT i, i % 7 FROM generate_series(1, {1}) i"
+
+FAULTS = {  # SQL before the end of the recording, and what the recorder misses: {0} is the table
+    "added": ("CREATE TABLE {0} (id int PRIMARY KEY, v int); " + ROWS, "ALTER TABLE {0} ADD w int DEFAULT 3"),
+    "added_to_many": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v int);"
+        "INSERT INTO {0} SELECT i, 1 FROM generate_series(1, 12000) i",
+        "ALTER TABLE {0} ADD w int DEFAULT 3",
+    ),
+    "again": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v text); INSERT INTO {0} VALUES (1, 'a')",
+        "ALTER TABLE {0} DROP v; ALTER TABLE {0} ADD v text DEFAULT 'dd'",
+    ),
+    "swapped": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v text, s text); INSERT INTO {0} VALUES (1, 'v', 's')",
+        "ALTER TABLE {0} RENAME v TO x; ALTER TABLE {0} RENAME s TO v; ALTER TABLE {0} RENAME x TO s",
+    ),
+    "binary_cast": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v cidr); INSERT INTO {0} VALUES (1, '10.0.0.1/32')",
+        "ALTER TABLE {0} ALTER v TYPE inet",
+    ),
+    "binary_cast_of_key": (
+        "CREATE TABLE {0} (id cidr PRIMARY KEY); INSERT INTO {0} VALUES ('10.0.0.1/32')",
+        "ALTER TABLE {0} ALTER id TYPE inet",
+    ),
+    "oid": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v int); INSERT INTO {0} VALUES (1, -1)",
+        "ALTER TABLE {0} ALTER v TYPE oid",
+    ),
+    "label": (
+        "CREATE TYPE label_of AS ENUM ('a', 'b'); CREATE TABLE {0} (id int PRIMARY KEY, v label_of);"
+        "INSERT INTO {0} VALUES (1, 'a')",
+        "ALTER TYPE label_of RENAME VALUE 'a' TO 'z'",
+    ),
+    "composite": (
+        "CREATE TYPE pair_of AS (a int); CREATE TABLE {0} (id int PRIMARY KEY, v pair_of[]);"
+        "INSERT INTO {0} VALUES (1, '{{(1)}}')",
+        "ALTER TYPE pair_of ADD ATTRIBUTE b int CASCADE",
+    ),
+    "missing": ("SELECT 1", "CREATE TABLE {0} (v int); INSERT INTO {0} VALUES (1)"),
+    "gone": ("CREATE TABLE {0} (id int PRIMARY KEY, v int); " + ROWS, "DELETE FROM {0} WHERE id < 9"),
+    "gone_from_many": (
+        "CREATE TABLE {0} (id text PRIMARY KEY, v int);"
+        "INSERT INTO {0} SELECT md5(i::text), 1 FROM generate_series(1, 12000) i",
+        "DELETE FROM {0} WHERE id < '2'",
+    ),
+    "new": ("CREATE TABLE {0} (id int PRIMARY KEY, v int); " + ROWS, "INSERT INTO {0} VALUES (-1)"),
+    "new_in_many": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v int);"
+        "INSERT INTO {0} SELECT i, 1 FROM generate_series(1, 12000) i",
+        "INSERT INTO {0} SELECT i FROM generate_series(20000, 32000) i",
+    ),
+    "multiset": (
+        "CREATE TABLE {0} (v numeric); ALTER TABLE {0} REPLICA IDENTITY FULL;"
+        "INSERT INTO {0} VALUES (1), (1), (1.0), ('NaN')",
+        "DELETE FROM {0} WHERE ctid = '(0,1)'",
+    ),
+}
+
+EQUAL = {
+    "null_column": ("CREATE TABLE {0} (id int PRIMARY KEY, v int); " + ROWS, "ALTER TABLE {0} ADD w int"),
+    "renamed": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, v int, z int); INSERT INTO {0} VALUES (1, 2, 3)",
+        "ALTER TABLE {0} RENAME v TO u",
+    ),
+    "widened": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, a varchar(9), b numeric(5, 2), c timestamptz, d int);"
+        "INSERT INTO {0} VALUES (1, 'a b', 1.5, '2026-01-01 12:00', 1)",
+        "ALTER TABLE {0} ALTER a TYPE text, ALTER b TYPE numeric(9, 2), ALTER c TYPE timestamp, DROP d",
+    ),
+    "rewritten": ("CREATE TABLE {0} (id int PRIMARY KEY, v int); " + ROWS, "VACUUM FULL {0}"),
+    "empty": ("SELECT 1", "CREATE TABLE {0} (id int)"),
+    "no_columns": ("CREATE TABLE {0} (); INSERT INTO {0} DEFAULT VALUES", "SELECT 1"),
+    "texts": (
+        'CREATE TABLE {0} ("Key (1)" numeric, k2 char(3), v text, w bytea, f float8, b bool[],'
+        ' PRIMARY KEY ("Key (1)", k2)); INSERT INTO {0} VALUES'
+        " (1.50, 'a', E'a\\\\b\"c,(', 'x', 0.1, '{{t,NULL}}'),"
+        " ('NaN', 'b', '', '', '-0', NULL), (1e30, '''', NULL, NULL, 'NaN', '{{}}')",
+        "SELECT 1",
+    ),
+    "many": (
+        "CREATE TABLE {0} (id uuid PRIMARY KEY, v int); INSERT INTO {0}"
+        " SELECT md5(i::text)::uuid, 1 FROM generate_series(1, 12000) i",
+        "GRANT SELECT ON {0} TO PUBLIC",
+    ),
+}
+
+
+class Checked:
+    """A self-check of a replica that nothing follows meanwhile, and what it reports and requests."""
+
+    def __init__(self, lab: Lab, target: PathOrUri, *publications: str) -> None:
+        self.results: list[TableResult] = []
+        self.requests: list[tuple[str, Collection[Any] | None]] = []
+        self.lab, self.target = lab, locate(target)
+        replicated = Replicated(
+            Recording(lab.folder),
+            self.target,
+            publications or ("p",),
+            lambda: Connection(lab.dsn),
+            lambda: lab.lsn(),
+            lambda: 1 << 60,
+            self._request,
+        )
+        self.check = SelfCheck(replicated, self.results.append, print, 1 << 30, Event())
+
+    def _request(self, name: str, keys: Collection[Any] | None) -> Any:
+        self.requests.append((name, keys))
+        return lambda: False
+
+    def __call__(self, *names: str) -> dict[str, CheckedTable]:
+        """Compare tables; return what is known about each, by name."""
+        with Connection(self.lab.dsn) as connection:
+            server: Server = connection
+            publications = self.check.prepare(server)
+            self.check.read_states(publications)
+            known = self.check.findings.tables
+            oids = [oid for oid, one in known.items() if not names or one.name.partition(".")[2] in names]
+            self.check.check(server, publications, oids)
+            self.check._end_copies()
+        return {known[oid].name.partition(".")[2]: known[oid] for oid in oids}
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CONFIRM_SECONDS", 0.0)
+
+
+@contextmanager
+def replicated(lab: Lab, target: Path, statements: Collection[str], *publications: str) -> Iterator[Replica]:
+    """Run statements and replicate their changes; in the `with` block, nothing is recorded."""
+    with lab.recording(*publications) as recording:
+        recording.wait(Connected)
+        replica = Replica(lab, target)
+        for statement in statements:
+            lab.run(*statement.split(";"))
+        replica.replicate()
+    yield replica
+
+
+def test_what_the_recorder_missed_is_found_and_the_rest_is_left_alone(
+    lab: Lab, tmp_path: Path, run: Run
+) -> None:
+    target, cases = tmp_path / "lake", FAULTS | EQUAL
+    before = [first.format(name, 50) for name, (first, _) in cases.items()]
+    with replicated(lab, target, before):
+        for name, (_, missed) in cases.items():
+            lab.run(*missed.format(name).split(";"))
+        lab.run("CREATE TABLE large (v int)", "INSERT INTO large SELECT generate_series(1, 12000)", "VACUUM")
+        check = Checked(lab, target)
+        found = check()
+        assert {name for name, one in found.items() if one.difference} == FAULTS.keys() | {"large"}
+        refused = {name for name, one in found.items() if one.refusal}
+        assert refused == ({"texts"} if lab.version < 12 else set())  # it has floats
+        reasons = {one.name: [*one.may_differ] for one in replica_tables(target).values()}
+        marked = {
+            name for name, found in reasons.items() if any(module.REASON in one.reason for one in found)
+        }
+        assert marked == FAULTS.keys() - {"missing"}  # which has no table to mark
+        assert {one.name for one in check.results} == FAULTS.keys() | {"large"}
+        whole = {name.partition(".")[2] for name, keys in check.requests if keys is None}
+        assert whole == {"multiset", "missing", "large", *(name for name in FAULTS if name.endswith("_many"))}
+        (gone,) = (keys for name, keys in check.requests if name == "public.gone")
+        assert gone is not None
+        assert sorted(gone) == [(str(i),) for i in range(1, 9)]
+
+        # A difference that stays is copied once. The file of the target tells so to the next process.
+        requests = len(check.requests)
+        store_self_check(check.target, check.check.findings)
+        for _ in range(10):
+            check("added", "multiset", "missing")
+        assert len(check.requests) == requests == len(FAULTS) + 1
+        assert all("again after a copy" in one.may_differ[0].reason for one in check.results[-2:])
+        status = run("status", "--recording", lab.folder, "--target", target)
+        assert status.code == 1
+        assert "differs    public.missing: 1 difference in 1 row compared" in status.out
+
+
+PARTITIONED = """\
+CREATE TABLE r (id int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k)
+;CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1);CREATE TABLE r2 PARTITION OF r FOR VALUES IN (2)
+;CREATE TABLE f (id int PRIMARY KEY, v int, w int);CREATE TABLE d (id int PRIMARY KEY)
+;CREATE TABLE g (id int PRIMARY KEY, a int, g int GENERATED ALWAYS AS (a * 2) STORED)
+;CREATE PUBLICATION leaves FOR TABLE r1, g, tick, f (id, v) WHERE (v > 5)
+;CREATE PUBLICATION roots FOR TABLE r WITH (publish_via_partition_root)
+;CREATE PUBLICATION inserts FOR TABLE d WITH (publish = insert)"""
+
+
+def test_what_is_published_under_which_root_with_which_rows(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.require(15, "row filters and column lists")
+    lab.run(*PARTITIONED.split(";"))
+    publications = "leaves", "roots", "inserts"
+    changes = (
+        "INSERT INTO f SELECT i, i FROM generate_series(1, 9) i",
+        "INSERT INTO r SELECT i, 1 + i % 2 FROM generate_series(1, 20000) i",
+        "INSERT INTO g (id, a) VALUES (1, 1)",
+        "INSERT INTO d VALUES (1)",
+    )
+    with replicated(lab, tmp_path / "lake", changes, *publications):
+        check = Checked(lab, tmp_path / "lake", *publications)
+        found = check()
+        assert found.keys() == {"f", "r", "g", "d", "tick"}
+        assert {name: one.refusal for name, one in found.items() if one.refusal} == {
+            "d": "a publication leaves out operations"
+        }
+        assert not [one for one in found.values() if one.difference]
+        lab.run(
+            "ALTER TABLE g ALTER g DROP EXPRESSION",
+            "INSERT INTO f VALUES (10, 10)",
+            "ALTER TABLE r DETACH PARTITION r2",
+            "ALTER PUBLICATION leaves DROP TABLE tick",
+        )
+        monkeypatch.setattr(module, "_STANDSTILL_SECONDS", -1.0)
+        found = check()
+        assert {name for name, one in found.items() if one.difference} == {"f", "r", "g"}
+        (tick,) = (one for one in replica_tables(tmp_path / "lake").values() if one.name == "tick")
+        assert "the publications do not contain the table" in tick.may_differ[0].reason
+
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "vectors": {"updates": "vectors"},
+    "rewrite": {"updates": "rewrite"},
+    "history": {"history": True},
+    "iceberg": {},
+    "store": {},
+}
+
+
+def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(
+    lab: Lab, tmp_path: Path, direct: None
+) -> None:
+    changes = (
+        "CREATE TABLE small (id date PRIMARY KEY, v text)",
+        "CREATE TABLE big (id uuid, n int, v text, PRIMARY KEY (id, n))",
+        "INSERT INTO small SELECT date '2026-01-01' + i, i FROM generate_series(1, 300) i",
+        "INSERT INTO big SELECT md5(i::text)::uuid, i, i FROM generate_series(1, 15000) i",
+    )
+    updates = (
+        "UPDATE small SET v = v || 'x' WHERE id < '2026-02-01'",
+        "DELETE FROM small WHERE id > '2026-03-01'",
+        "UPDATE big SET v = '' WHERE n % 3 = 0",
+        "DELETE FROM big WHERE n % 5 = 0",
+    )
+    targets = {kind: tmp_path / kind for kind in TARGETS} | {"store": f"s3://{store.BUCKET}/{lab.name}/lake"}
+    use_iceberg(targets["iceberg"])
+
+    def apply() -> None:
+        for kind, options in TARGETS.items():
+            replicate(lab.folder, targets[kind], **options)
+
+    with replicated(lab, tmp_path / "first", changes):
+        apply()
+    with replicated(lab, tmp_path / "first", updates):
+        apply()
+    found = {kind: Checked(lab, targets[kind])("small", "big") for kind in TARGETS}
+    assert {kind: one for kind, one in found.items() if any(table.difference for table in one.values())} == {}
+    lab.run("ALTER TABLE small ADD w int DEFAULT 3", "ALTER TABLE big ADD w int DEFAULT 3")
+    for kind in TARGETS:
+        assert all(one.difference for one in Checked(lab, targets[kind])("small", "big").values()), kind
+
+
+def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp_path: Path) -> None:
+    """Nor does a table whose owner denies access end the check of others."""
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE hidden (id int)", "CREATE TABLE seen (id int)"
+    )
+    with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]):
+        check = Checked(lab, tmp_path / "lake")
+        check()
+        with lab.connect() as other, other.transaction():
+            other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            began = time.monotonic()
+            with pytest.raises(ReplicationError, match="lock timeout"):
+                check()
+            assert time.monotonic() < began + 1
+        with Connection(lab.dsn) as connection:
+            check.check.prepare(connection)
+            assert connection.query("SHOW statement_timeout") == [("2s",)]
+        lab.run("CREATE ROLE reader LOGIN", "GRANT SELECT ON t, seen, tick TO reader")
+        lab.run("ALTER TABLE seen ENABLE ROW LEVEL SECURITY")
+        with Connection(f"{lab.dsn} options='-c role=reader'") as connection:
+            tables = check.check.prepare(connection).tables(check.check.findings.tables)
+        lab.run("DROP OWNED BY reader", "DROP ROLE reader")
+        assert {one.relation.name: one.refusal for one in tables if one.refusal} == {
+            "hidden": "the role may not read the table or its partitions",
+            "seen": "row-level security hides rows from the role",
+        }
+
+
+SILENT = {  # what the recorder of the mutant below does not understand
+    **{name: case for name, case in FAULTS.items() if case[1].startswith("ALTER") and "key" not in name},
+    "same_transaction": (
+        "SELECT 1",
+        "BEGIN; CREATE TABLE {0} (id int PRIMARY KEY, v text); INSERT INTO {0} VALUES (1, 'a');"
+        "ALTER TABLE {0} ADD w int NOT NULL DEFAULT 3; COMMIT",
+    ),
+    "expression": (
+        "CREATE TABLE {0} (id int PRIMARY KEY, a int, g int GENERATED ALWAYS AS (a * 2) STORED);"
+        "INSERT INTO {0} (id, a) VALUES (1, 1)",
+        "ALTER TABLE {0} ALTER g DROP EXPRESSION",
+    ),
+}
+
+
+@pytest.mark.nightly
+def test_each_silent_fault_is_found_within_30_seconds_and_mended(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder is a mutant that sees no alteration in the catalogs."""
+    monkeypatch.setattr(
+        watch, "compare_catalogs", lambda _, new, connection: compare_catalogs(new, new, connection)
+    )
+    monkeypatch.setattr(module, "_CONFIRM_SECONDS", 3.0)
+    for name, (before, _) in SILENT.items():
+        lab.run(*before.format(name, 50).split(";"))
+    target, stop, applied, found = tmp_path / "lake", Event(), [0], {}
+    with lab.recording(run={}, snapshot=True) as recording, ThreadPoolExecutor() as pool:
+        recording.wait(Connected)
+
+        def request(name: str, keys: Any) -> Any:
+            place = request_snapshot(lab.folder, [name], {} if keys is None else {name: keys})
+            return partial(is_requested, place)
+
+        followed = Replicated(
+            Recording(lab.folder),
+            locate(target),
+            ["p"],
+            lambda: Connection(lab.dsn),
+            lambda: parse_lsn(recording.wait(Progress).complete_lsn),
+            lambda: applied[0],
+            request,
+        )
+
+        def follow() -> None:
+            replicate(
+                lab.folder,
+                target,
+                follow=True,
+                stop=stop,
+                on_progress=lambda progress: applied.__setitem__(0, progress.applied_segment),
+            )
+
+        def report(result: TableResult) -> None:
+            found[result.name] = time.monotonic()
+
+        check = SelfCheck(followed, report, print, 1 << 30, stop)
+
+        def tables() -> Collection[CheckedTable]:
+            return check.findings.tables.values()
+
+        running = [pool.submit(follow), pool.submit(check.run)]
+        try:
+            wait_until(
+                lambda: len([one for one in check.findings.tables.values() if one.time]) >= len(SILENT)
+            )
+            assert not found
+            began = time.monotonic()
+            for name, (_, missed) in SILENT.items():
+                lab.run(*missed.format(name).split(";"))
+            wait_until(lambda: found.keys() >= SILENT.keys() or time.monotonic() > began + 90, 100)
+            print({name: round(seconds - began, 1) for name, seconds in found.items()})
+            assert found.keys() == SILENT.keys()
+            assert max(found.values()) < began + 30
+            wait_until(lambda: not any(one.difference for one in tables()))
+        finally:
+            stop.set()
+        for one in running:
+            one.result()
+        assert Replica(lab, target).unequal() == []
+
+
+COSTS = [0.01] * 900 + [0.2] * 90 + [0.4] * 10
+
+
+@pytest.mark.parametrize("tables", [100, pytest.param(1000, marks=pytest.mark.nightly)])
+def test_a_day_takes_at_most_one_percent_of_a_core(tables: int) -> None:
+    """Each table is compared within minutes of its first sight, and a changed table within 30 seconds."""
+    costs = COSTS[:: 1000 // tables]
+    states = {oid: (f"t{oid}", "a") for oid in range(tables)}
+    reading, spent, now, due = 0.02 * tables / 1000, 0.0, 0.0, 0.0
+    known = Schedule(SelfCheckReport(), now)
+    while now < DAY:
+        now += 5.0
+        if now == 80_000.0:
+            states[7] = "t7", "b"
+        if now >= due:
+            known.saw(states, reading, now)
+            known.spend(reading)
+            spent += reading
+            due = now + known.reading_pause
+        for oid in known.next(now, 16):
+            known.spend(costs[oid])
+            known.finish(oid, states[oid][1], costs[oid], now)
+            spent += costs[oid]
+    assert spent < 0.01 * DAY
+    times = [one.time for one in known.report.tables.values()]
+    assert 80_000.0 < times.pop(7) < 80_030.0
+    assert min(times) > 0
+    assert max(times) < 6 * 3600.0
+    assert known.report.period == DAY
