@@ -101,7 +101,7 @@ class Sync:
         options = [part for name in self.publications for part in ("--publication", name)]
         # The self-check would copy what the recorder has missed.
         command = ["sync", "--no-self-check", "--dsn", self._dsn, *options]
-        command += ["--target", self._target, "--slot", self._slot]
+        command += ["--target", str(self._target), "--slot", self._slot]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pgoutput.cli", *map(str, command), *self._rules.options],
