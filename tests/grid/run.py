@@ -419,7 +419,7 @@ def replica_rows(table: ReplicaTable, columns: list[str]) -> list[Any] | None:
     try:
         rows = map(row_texts, read_table(table.place).to_pylist())
         return sorted(([row.get(one) for one in columns] for row in rows), key=_order)
-    except (PgoutputError, OSError):
+    except (PgoutputError, OSError, AssertionError):  # perhaps its folder was renamed since it was listed
         return None
 
 
