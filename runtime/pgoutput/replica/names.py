@@ -40,7 +40,6 @@ from pgoutput.targets import (
     table_names,
 )
 from pgoutput.views import schema_versions
-from pgoutput.wire import shown_text
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -128,8 +127,7 @@ class Names:
                 if one.relation.oid in self._places:
                     yield one.relation.oid, one.schema.namespace, one.schema.name, one.position
             for new in segment.renamed:
-                namespace = shown_text(new.namespace) or "pg_catalog"
-                yield new.oid, namespace, shown_text(new.name), segment.next_position
+                yield new.oid, new.namespace or "pg_catalog", new.name, segment.next_position
 
     def _store(self, place: _Place, table: Table) -> tuple[Difference, ...]:
         """Store a name in the properties of a table; return why the table may differ now, if it did not."""

@@ -43,7 +43,7 @@ from pgoutput.recording import (
     RenamedTable,
     SchemaVersion,
 )
-from pgoutput.wire import format_lsn, timestamp_now
+from pgoutput.wire import format_lsn, stored_name, timestamp_now
 
 
 class SessionRemarks:
@@ -137,8 +137,13 @@ class SessionRemarks:
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
-        new = {one.oid for one in relations if not _is_described(catalog, one, session.roots[one.oid])}
-        names = {one.oid: (one.namespace, one.name) for one in relations}
+        partitions = _partitions(catalog)
+        new = {
+            one.oid
+            for one in relations
+            if not _is_described(catalog, one, partitions.get(one.oid), session.roots[one.oid])
+        }
+        names = {one.oid: (stored_name(one.namespace), stored_name(one.name)) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
         is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
@@ -354,11 +359,11 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
     return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
-def _is_described(catalog: Catalog, relation: Relation, roots: Collection[int]) -> bool:
+def _is_described(catalog: Catalog, relation: Relation, root: int | None, roots: Collection[int]) -> bool:
     """Return whether the catalogs have `relation`: with equal columns, or as a partition of `roots` only."""
     table = catalog.tables.get(relation.oid)
     if table is None:
-        return {*roots} == {_partitions(catalog).get(relation.oid)}
+        return {*roots} == {root}
     return description_of(relation) == tuple(catalog.sent_columns(table).values())
 
 

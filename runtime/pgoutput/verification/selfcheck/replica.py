@@ -28,7 +28,7 @@ from pgoutput.values import to_arrow
 from pgoutput.verification.row_texts import column_texts, record_texts
 from pgoutput.verification.selfcheck.source import Key
 from pgoutput.views import Column
-from pgoutput.wire import shown_text
+from pgoutput.wire import stored_name
 
 _MAX_ROWS: Final = 100_000
 """Largest number of rows in the files of a table that is read as a whole, including deleted rows."""
@@ -71,7 +71,7 @@ class ReplicaTable:
         if self._table is None:
             return
         columns = [
-            Column(shown_text(one.name), one.type_oid, one.type_modifier) for one in self._relation.columns
+            Column(stored_name(one.name), one.type_oid, one.type_modifier) for one in self._relation.columns
         ]
         name = qualified_name(self._relation.namespace, self._relation.name)
         self._layout = read_layout(self._table, name)
