@@ -11,7 +11,7 @@ import msgspec
 
 from pgoutput._text import counted, one_line
 from pgoutput.apply import Difference, TableResult
-from pgoutput.errors import RecordingError, ReplicationError
+from pgoutput.errors import ReplicationError
 from pgoutput.recording import Location, Recording
 from pgoutput.replica import (
     CheckedTable,
@@ -42,6 +42,8 @@ _AGAIN_SECONDS: Final = 3.0
 _DIFFERENT_SECONDS: Final = 3600.0
 """Seconds until a table is compared again that differs and is not copied."""
 _RECONNECT_SECONDS: Final = 30.0
+_PATIENCE: Final = 10
+"""Number of errors in a row after which the user is told."""
 
 _WAL_END: Final = """\
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
@@ -90,8 +92,8 @@ class _Suspect(NamedTuple):
     """A difference that counts if it is found again."""
 
     keys: set[Key]
-    is_whole: bool
-    """Whether the whole table was compared."""
+    sample: set[Key] | None
+    """The keys to compare again; None for the whole table."""
     next_xid: int
     """Transactions from here on began after the comparison."""
 
@@ -123,16 +125,22 @@ class SelfCheck:
                 self._of.stop.wait(_RECONNECT_SECONDS)
 
     def _check_tables(self) -> None:
-        server, due = self._of.connect(), 0.0
+        server, due, failures = self._of.connect(), 0.0, 0
         try:
             publications = self.open(server)
             while not self._of.stop.wait(1.0):
-                if time.time() >= due:
-                    self.read_states(publications)
-                    due = time.time() + self._schedule.reading_pause
-                if oids := self._schedule.next(time.time(), _GROUP):
-                    self.check(publications, oids)
-                    store_self_check(self._of.target, self.findings)
+                try:
+                    if time.time() >= due:
+                        self.read_states(publications)
+                        due = time.time() + self._schedule.reading_pause
+                    if oids := self._schedule.next(time.time(), _GROUP):
+                        self.check(publications, oids)
+                        store_self_check(self._of.target, self.findings)
+                    failures = 0
+                except ReplicationError:  # such as a locked table, or a conflict on a standby
+                    failures += 1
+                    if failures > _PATIENCE:
+                        raise
         finally:
             server.close()
 
@@ -177,7 +185,8 @@ class SelfCheck:
     def _begin(self, publications: Publications, oids: Collection[int]) -> list[Comparison]:
         """Return a comparison of each table that the recorder is not going to copy, if it is published."""
         of, schedule = self._of, self._schedule
-        copied = {oid for oid in oids if self._is_being_copied(oid)}
+        requests = {oid: self.findings.tables[oid].request for oid in oids}
+        copied = {oid for oid, request in requests.items() if request and of.is_requested(request)}
         for oid in oids:
             schedule.retry(oid, time.time(), _AGAIN_SECONDS if oid in copied else RETRY)
         of.recording.refresh()
@@ -191,11 +200,9 @@ class SelfCheck:
             if selected is not None and table.full_name not in selected and table.oid not in existing:
                 table.refusal = "the target does not follow the table"
             if table.refusal or table.oid not in incomplete:
-                suspect = self._suspects.get(table.oid)
-                keys = None if suspect is None or suspect.is_whole else suspect.keys
-                compared.append(
-                    Comparison(publications, of.target, table, keys, schedule.failures[table.oid])
-                )
+                suspect, failures = self._suspects.get(table.oid), schedule.failures[table.oid]
+                again = None if suspect is None else suspect.sample
+                compared.append(Comparison(publications, of.target, table, again, failures))
         return compared
 
     def _leave(self, oid: int, known: CheckedTable) -> None:
@@ -204,17 +211,6 @@ class SelfCheck:
         if table is not None and table.place and not (table.dropped or table.may_differ):
             found = "that the publications do not contain the table: its rows are out of date"
             self._mark(known, oid, found, is_told=True)
-
-    def _is_being_copied(self, oid: int) -> bool:
-        """Return whether a copy that the self-check has requested is unfinished."""
-        known = self.findings.tables[oid]
-        try:
-            if known.request and self._of.is_requested(known.request):
-                return True
-        except RecordingError as error:
-            self._tell(f"the self-check had a copy requested, which failed: {one_line(error)}")
-        known.request = ""
-        return False
 
     def _judge(self, one: Comparison, seconds: float, visible_xid: int, next_xid: int) -> None:
         """Note what a comparison has found. A difference counts once a second comparison finds it, too."""
@@ -225,7 +221,7 @@ class SelfCheck:
         suspect = self._suspects.pop(oid, None)
         different = set() if one.refusal else one.different()
         if different and (suspect is None or visible_xid < suspect.next_xid):
-            self._suspects[oid] = suspect or _Suspect(different, one.keys is None, next_xid)
+            self._suspects[oid] = suspect or _Suspect(different, one.keys and different, next_xid)
             self._schedule.retry(oid, now, _AGAIN_SECONDS)
             return
         known = self._schedule.finish(oid, one.table.state, seconds, now, one.refusal)
@@ -233,7 +229,7 @@ class SelfCheck:
             different &= suspect.keys
         if different:
             self._mend(one, different, known)
-        elif known.difference:
+        elif known.difference and not one.refusal:
             known.difference = ""
             if one.keys is None:  # a sample may have missed the difference
                 mark_difference(self._of.target, oid, REASON, None)

@@ -10,17 +10,10 @@ from pgoutput._text import one_line
 from pgoutput.errors import ReplicaError
 from pgoutput.recording import Location
 from pgoutput.replica import replica_table
+from pgoutput.verification.selfcheck import source
 from pgoutput.verification.selfcheck.published import Publications, PublishedTable
 from pgoutput.verification.selfcheck.replica import Digests, ReplicaTable
-from pgoutput.verification.selfcheck.source import (
-    MAX_PAGES,
-    MAX_ROWS,
-    Key,
-    Rows,
-    look_at_all,
-    look_at_pages,
-    look_up,
-)
+from pgoutput.verification.selfcheck.source import Key, Rows
 
 _SAMPLE: Final = 500
 """Number of rows that are drawn on each side from a table that is not small."""
@@ -79,18 +72,18 @@ class Comparison:
             raise ReplicaError(known.error)
         replica = ReplicaTable(self._target, table, self._seed)
         self.exists = replica.exists
-        is_small = replica.is_small and sum(one.pages for one in table.leaves) <= MAX_PAGES
+        is_small = replica.is_small and sum(one.pages for one in table.leaves) <= source.MAX_PAGES
         if self.keys is not None or not self.exists or (is_small and not (self._failures and table.key)):
             self._first = self._look()
-            if self.keys is not None or sum(map(len, self._first.values())) <= MAX_ROWS:
+            if self.keys is not None or sum(map(len, self._first.values())) <= source.MAX_ROWS:
                 return
         if not table.key:
-            self.refusal = f"it has no key, and more than {MAX_ROWS:,} rows"
+            self.refusal = f"it has no key, and more than {source.MAX_ROWS:,} rows"
             return
         count = max(_LEAST_SAMPLE, _SAMPLE // 5**self._failures)
         drawn = replica.draw(count)
-        self._first = look_at_pages(server, table, count, self._chance)
-        self._first |= look_up(server, table, drawn - self._first.keys())
+        self._first = source.look_at_pages(server, table, count, self._chance)
+        self._first |= source.look_up(server, table, drawn - self._first.keys())
         self.keys = drawn | self._first.keys()
 
     def read_replica(self) -> None:
@@ -107,8 +100,8 @@ class Comparison:
 
     def _look(self) -> Rows:
         if self.keys is not None:
-            return look_up(self._server, self.table, self.keys)
-        return look_at_all(self._server, self.table, MAX_ROWS + 1 if self.exists else 1)
+            return source.look_up(self._server, self.table, self.keys)
+        return source.look_at_all(self._server, self.table, source.MAX_ROWS + 1 if self.exists else 1)
 
     @property
     def rows(self) -> int:
