@@ -237,6 +237,9 @@ class SelfCheck:
     def _mend(self, one: Comparison, different: set[Key], known: CheckedTable) -> None:
         """Mark a table that differs, and have it copied once."""
         of, table = self._of, one.table
+        is_told = one.exists or bool(known.difference)  # a table without a mark
+        known.difference = f"{counted(len(different), 'difference')} in {counted(one.rows, 'row')} compared"
+        store_self_check(of.target, self.findings)  # a run after a kill takes back the mark
         keys = different if one.keys is None and one.exists and table.has_identity else None
         seconds = _DIFFERENT_SECONDS
         if known.copied == table.state:
@@ -247,8 +250,6 @@ class SelfCheck:
         else:
             outcome = ", and the table is too large to be copied unasked: see `pgoutput snapshot`"
         self._schedule.retry(table.oid, time.time(), seconds)
-        is_told = one.exists or bool(known.difference)  # a table without a mark
-        known.difference = f"{counted(len(different), 'difference')} in {counted(one.rows, 'row')} compared"
         self._mark(known, table.oid, f"rows that differ from the server{outcome}", is_told=is_told)
 
     def _mark(self, known: CheckedTable, oid: int, found: str, *, is_told: bool) -> None:
