@@ -435,8 +435,12 @@ WHERE application_name = 'pgoutput' AND datname = current_database()"""
 def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_RECONNECT_SECONDS": 0.1, "_PATIENCE": 0}.items():
-        monkeypatch.setattr(module, name, value)
+    for name, value in {
+        "check._RECONNECT_SECONDS": 0.1,
+        "check._PATIENCE": 0,
+        "schedule._MIN_PAUSE": 0.1,
+    }.items():
+        monkeypatch.setattr(f"pgoutput.verification.selfcheck.{name}", value)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)")
     with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]), ThreadPoolExecutor() as pool:
         check = Checked(lab, tmp_path / "lake", dsn=f"host={tmp_path}/none")
