@@ -108,11 +108,9 @@ SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit';
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"""
 """Settings of the connection: no migration waits for a look, and keys are looked up by their index."""
 
-_TREE: Final = """\
-SELECT oid AS root, oid AS member, true AS isleaf FROM listed WHERE relkind = 'r'"""
-_TREE_SINCE_12: Final = f"""\
-{_TREE} UNION
-SELECT l.oid, m.relid, m.isleaf FROM (SELECT DISTINCT oid FROM listed) l, pg_partition_tree(l.oid) m"""
+_MEMBERS: Final = "SELECT p.oid AS member, true AS isleaf WHERE p.relkind = 'r'"
+_MEMBERS_SINCE_12: Final = f"""\
+{_MEMBERS} UNION ALL SELECT relid, isleaf FROM pg_partition_tree(p.oid) WHERE p.relkind <> 'r'"""
 
 _PUBLISHED: Final = """\
 WITH listed AS (
@@ -125,7 +123,7 @@ WITH listed AS (
     JOIN pg_namespace n ON nspname = schemaname
     JOIN pg_class c ON relnamespace = n.oid AND relname = tablename
     WHERE p.pubname = ANY ({publications})
-), tree AS ({tree}), types AS (
+), types AS (
     SELECT md5(string_agg(one, ',' ORDER BY one)) AS digest FROM (
         SELECT format('%s %s', t.oid, t.xmin) AS one FROM pg_type t LEFT JOIN pg_class c ON c.oid = typrelid
         WHERE t.oid >= 16384 AND typtype IN ('c', 'd', 'e', 'r') AND coalesce(relkind, 'c') = 'c'
@@ -140,43 +138,43 @@ WITH listed AS (
         CASE WHEN bool_and(filter IS NOT NULL) THEN string_agg(DISTINCT format('(%s)', filter), ' OR ') END
             AS filter, string_agg(format('%s %s %s %s', pubname, version, names, filter), ','
             ORDER BY pubname) AS publications
-    FROM listed l WHERE NOT EXISTS (SELECT FROM listed r JOIN tree ON root = r.oid
-        WHERE r.via_root AND member = l.oid AND r.oid <> l.oid)
+    FROM listed WHERE oid NOT IN (SELECT member FROM listed p, LATERAL ({members}) m
+        WHERE p.via_root AND member <> p.oid)
     GROUP BY oid, relkind, nspname, relname
 ), described AS (
     SELECT p.*, md5(concat(publications, (SELECT string_agg(format('%s %s %s', c.oid, c.xmin, c.ctid), ','
-            ORDER BY c.oid) FROM tree JOIN pg_class c ON c.oid = member WHERE root = p.oid),
+            ORDER BY c.oid) FROM ({members}) m JOIN pg_class c ON c.oid = member),
         a.versions, CASE WHEN a.type >= 16384 THEN (SELECT digest FROM types) END)) AS state
     FROM published p, LATERAL (SELECT max(atttypid::int8) AS type, string_agg(format('%s %s', a.xmin, a.ctid),
             ',' ORDER BY attrelid, attnum) AS versions
-        FROM tree JOIN pg_attribute a ON attrelid = member WHERE root = p.oid AND attnum > 0) a
+        FROM ({members}) m JOIN pg_attribute a ON attrelid = member AND attnum > 0) a
 )"""
 """The published tables. A table below a root that a publication publishes in its place is left out."""
 
 _STATES: Final = "SELECT oid, nspname, relname, state FROM described"
 
 _DESCRIBED: Final = """\
-SELECT d.oid, d.nspname, d.relname, state, CASE
+SELECT p.oid, p.nspname, p.relname, state, CASE
         WHEN NOT is_whole THEN 'a publication leaves out operations'
         WHEN has_lists THEN 'its publications have different column lists'
         WHEN NOT has_schema_privilege(c.relnamespace, 'USAGE') THEN 'the role may not use its schema'
         WHEN NOT m.is_readable THEN 'the role may not read the table or its partitions'
         WHEN m.has_policy THEN 'row-level security hides rows from the role' ELSE '' END,
     CASE WHEN {is_described} THEN jsonb_build_object(
-    'place', format('%s%I.%I', CASE d.relkind WHEN 'r' THEN 'ONLY ' END, d.nspname, d.relname),
+    'place', format('%s%I.%I', CASE p.relkind WHEN 'r' THEN 'ONLY ' END, p.nspname, p.relname),
     'columns', (SELECT coalesce(jsonb_agg(jsonb_build_array(attname, base::int8, atttypmod,
             coalesce(attnum = ANY (k.key), false), format_type(base, -1), quote_ident(attname))
             ORDER BY attnum), '[]') FROM pg_attribute a,
             LATERAL (WITH RECURSIVE bases AS (SELECT a.atttypid AS oid UNION ALL
                 SELECT typbasetype FROM bases JOIN pg_type t ON t.oid = bases.oid WHERE typtype = 'd')
                 SELECT t.oid AS base FROM bases JOIN pg_type t ON t.oid = bases.oid WHERE typtype <> 'd') b
-        WHERE attrelid = d.oid AND attnum > 0 AND NOT attisdropped AND coalesce(names ? attname::text, true)
+        WHERE attrelid = p.oid AND attnum > 0 AND NOT attisdropped AND coalesce(names ? attname::text, true)
             AND ({generated} OR coalesce(to_jsonb(a) ->> 'attgenerated', '') = '')),
     'leaves', m.leaves, 'has_identity', c.relreplident IN ('d', 'i'), 'condition', coalesce(filter, 'true'))
     ELSE '{{}}' END
-FROM described d JOIN pg_class c ON c.oid = d.oid
+FROM described p JOIN pg_class c ON c.oid = p.oid
 LEFT JOIN LATERAL (SELECT (indkey::int2[])[0:coalesce((to_jsonb(i) ->> 'indnkeyatts')::int, indnatts) - 1]
-    AS key FROM pg_index i WHERE indrelid = d.oid AND indisvalid AND indimmediate AND
+    AS key FROM pg_index i WHERE indrelid = p.oid AND indisvalid AND indimmediate AND
         CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END LIMIT 1) k ON true,
 LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspname, l.relname),
         pg_relation_size(member) / current_setting('block_size')::int, l.reltuples, pg_table_size(member)))
@@ -184,9 +182,9 @@ LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspn
     bool_or(row_security_active(member)) AS has_policy,
     bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))
         AS is_readable
-    FROM tree JOIN pg_class l ON l.oid = member JOIN pg_namespace n ON n.oid = l.relnamespace
-    WHERE root = d.oid) m
-WHERE d.oid = ANY ('{{{oids}}}')"""
+    FROM ({members}) m JOIN pg_class l ON l.oid = member JOIN pg_namespace n ON n.oid = l.relnamespace) m
+WHERE p.oid = ANY ('{{{oids}}}')"""
+
 _NO_SPACES: Final = "\u00e0\u0085\u00a0"
 """Characters whose bytes are white space in some locales; record_out asks isspace() for each byte."""
 
@@ -238,7 +236,7 @@ class Publications:
         version = self._server.server_version
         # Before PostgreSQL 18, `attnames` has generated columns, which are not sent.
         parts = {
-            "tree": _TREE_SINCE_12 if version >= 120_000 else _TREE,
+            "members": _MEMBERS_SINCE_12 if version >= 120_000 else _MEMBERS,
             "publications": self._names,
             "oids": oids,
             "generated": str(version >= 180_000 and "names IS NOT NULL"),
