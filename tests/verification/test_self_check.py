@@ -419,7 +419,7 @@ def test_a_database_whose_texts_need_not_be_utf_8(server: LabServer, tmp_path: P
             r"""DO $$ BEGIN EXECUTE E'CREATE TABLE "t\xff" (id int PRIMARY KEY, "c\xff" text)'; END $$""",
             "CREATE PUBLICATION p FOR ALL TABLES",
         )
-        with replicated(lab, tmp_path / "lake", ["SELECT 1"]):
+        with replicated(lab, tmp_path / "lake", ["INSERT INTO tick VALUES (0)"]):
             check = Checked(lab, tmp_path / "lake")
             assert {one.refusal for one in check().values()} == {ASCII}
             store_self_check(check.target, check.check.findings)
