@@ -582,6 +582,17 @@ HARMLESS: Final = {
         "cluster on": (PLAIN, ("ALTER TABLE t CLUSTER ON t_pkey",), 10),
         "index": (PLAIN, ("CREATE INDEX ON t (v)", "REINDEX TABLE t"), 10),
         "column": (PLAIN, ("ALTER TABLE t ADD x int",), 10),
+        "renamed column": (PLAIN, ("ALTER TABLE t RENAME v TO x",), 10),
+        "renamed columns, read in between": (
+            PLAIN,
+            (
+                "ALTER TABLE t RENAME id TO x",
+                "...",
+                "ALTER TABLE t RENAME v TO y",
+                "ALTER TABLE t RENAME x TO z",
+            ),
+            10,
+        ),
         "dropped column": (PLAIN, ("ALTER TABLE t DROP v",), 10),
         "enum value": (
             f"{ENUM}; CREATE TABLE t (id int PRIMARY KEY, v e); INSERT INTO t VALUES (1, 'a')",
@@ -629,6 +640,7 @@ ONE_OF_EACH: Final = {
         "harmless, truncate and rows without TOAST",
         "harmless, repack concurrently",
         "harmless, new type",
+        "harmless, renamed columns, read in between",
     )
 }
 """One case of each fault that was ever found."""
