@@ -78,14 +78,6 @@ def compare_catalogs(
         is_new = oid not in before.tables and oid not in copied
         if is_new and not alterations.is_complete_since_published(table):
             reasons[oid] = f"published {since}: earlier rows are missing"
-    attached = alterations.attached + [
-        table.columns.keys()
-        for oid, table in after.tables.items()
-        if oid > before.greatest_oid and not table.is_original
-    ]
-    for oid, table in after.tables.items():
-        if table.is_root and table.columns.keys() in attached:
-            reasons.setdefault(oid, f"may have had another partition for a time {since}")
     gone = {oid: table for oid, table in before.tables.items() if oid not in after.tables}
     tables = after.tables | gone
     for oid in existing_relations(connection, [*gone]):
@@ -175,7 +167,7 @@ def _own_partitions(
         time: Time at which `after` was read, in microseconds since 2000-01-01 00:00 UTC.
         republished: OIDs of the tables whose published changes differ between `before` and `after`.
     """
-    links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
+    links = {oid: one.path for table in before.tables.values() for oid, one in table.storages.items()}
     found = {
         oid: storage.name.partition(".")
         for table in after.tables.values()
@@ -183,7 +175,7 @@ def _own_partitions(
         if oid not in before.tables.keys() | after.tables.keys()
         and (
             table.oid in republished
-            or (links.get(oid) != storage.links and not all(link.endswith("+") for link in storage.links))
+            or (links.get(oid) != storage.path and not all(link.endswith("+") for link in storage.links))
         )
     }
     return tuple(
