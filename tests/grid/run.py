@@ -27,10 +27,12 @@ import msgspec
 import psycopg
 
 from pgoutput.errors import PgoutputError
+from pgoutput.recording import locate
 from pgoutput.replica import ReplicaTable, replica_tables
+from pgoutput.targets import find_table
 from tests import temporary
 from tests.grid.cells import Cell, cells, script
-from tests.replica.tables import read_table, row_texts
+from tests.replica.tables import read_table, row_texts, rows_in
 from tests.server import WHEEL_VERSION, Server
 
 ROOT: Final = Path(__file__).parents[2]
@@ -360,7 +362,7 @@ class Batch:
             cell, table = schema.split("_")[0], found.get(oid)
             if wrong.get(cell, ("",))[0] == "silent":
                 continue
-            ours = None if table is None or not table.place else replica_rows(table, columns)
+            ours = None if table is None or not table.place else replica_rows(self.target, oid, columns)
             reasons = [] if table is None else [one.reason for one in table.may_differ]
             limits = [one for one in reasons if LIMITS.search(one)]
             if table is not None and (table.error or limits):
@@ -414,12 +416,14 @@ def is_known(table: str, schema: str) -> bool:
     return space.split("_")[0] == schema and not name.startswith("a")
 
 
-def replica_rows(table: ReplicaTable, columns: list[str]) -> list[Any] | None:
-    """Return the rows of a table of the replica as text; None if they cannot be read."""
+def replica_rows(target: Path, oid: int, columns: list[str]) -> list[Any] | None:
+    """Return the rows of a relation's table in the replica as text; None if they cannot be read."""
     try:
-        rows = map(row_texts, read_table(table.place).to_pylist())
+        if (table := find_table(locate(target), oid)) is None:
+            return None
+        rows = map(row_texts, rows_in(table).to_pylist())
         return sorted(([row.get(one) for one in columns] for row in rows), key=_order)
-    except (PgoutputError, OSError, AssertionError):  # perhaps its folder was renamed since it was listed
+    except (PgoutputError, OSError):  # `sync` renames its folder
         return None
 
 
