@@ -66,6 +66,12 @@ def apply_remarks(
     known = recording.metadata([before])[0].incomplete if before in recording.numbers else ()
     metadata = recording.metadata(segments)
     gone = [one for segment in metadata for one in segment.gone]
+    copied = {
+        version.relation.oid: segment.number
+        for segment in metadata
+        if segment.kind == "snapshot"
+        for version in schema_versions([segment])
+    }
     reasons = {(one.oid, one.reason) for one in known}
     marks: list[tuple[IncompleteTable | GoneTable, Difference]] = [
         *(
@@ -75,8 +81,9 @@ def apply_remarks(
         ),
         *(
             (one, Difference(one.after_lsn, f"not published any more since {format_lsn(one.after_lsn)}"))
-            for one in gone
-            if not one.is_dropped
+            for segment in metadata
+            for one in segment.gone
+            if not one.is_dropped and copied.get(one.oid, 0) < segment.number  # not published again since
         ),
     ]
     if marks or gone:
