@@ -551,6 +551,13 @@ ROOTS: Final = {
 }
 """Roots that have changes of a partition between two readings of the catalogs."""
 
+SERIAL: Final = "CREATE TABLE t (id serial PRIMARY KEY, v text); INSERT INTO t (v) VALUES ('a'), ('b')"
+UNLOGGED: Final = (
+    "ALTER TABLE t SET UNLOGGED",
+    "DELETE FROM t WHERE id = 1",
+    "ALTER TABLE t SET LOGGED",
+    "REPACK (CONCURRENTLY) t",
+)
 PLAIN: Final = f"{TABLE}; {ROWS}"
 NUMBERS: Final = (
     "CREATE TABLE t (id int, n int); INSERT INTO t VALUES (1, 1), (2, 2); ALTER TABLE t REPLICA IDENTITY FULL"
@@ -563,6 +570,7 @@ HARMLESS: Final = {
         "cluster": (PLAIN, ("CLUSTER t USING t_pkey",), 10),
         "repack": (PLAIN, ("REPACK t",), 19),
         "repack concurrently": (PLAIN, ("REPACK (CONCURRENTLY) t",), 19),
+        "repack concurrently with a sequence": (SERIAL, ("REPACK (CONCURRENTLY) t", ROW), 19),
         "truncate": (PLAIN, ("TRUNCATE t",), 11),
         "truncate without TOAST": (NUMBERS, ("TRUNCATE t",), 11),
         "truncate and a row": (PLAIN, ("TRUNCATE t", "INSERT INTO t VALUES (3)"), 11),
@@ -664,6 +672,7 @@ CASES: Final = (
     | {f"relabelled, {name}": one for name, one in RELABELLED.items()}
     | EXPRESSIONS
     | ROOTS
+    | {"unlogged, then repacked": Case(SERIAL, UNLOGGED, True, 19)}
     | HARMLESS
 )
 

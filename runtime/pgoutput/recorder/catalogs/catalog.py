@@ -108,6 +108,8 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """
     is_repacked: bool = False
     """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
+    sequences: str = ""
+    """relfilenodes of the sequences that columns own: since PostgreSQL 15, SET LOGGED rewrites them too."""
 
     @property
     def path(self) -> tuple[str, ...]:

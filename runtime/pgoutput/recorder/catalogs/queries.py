@@ -89,6 +89,10 @@ SELECT root, part, nspname || '.' || c.relname,
         SELECT 1 FROM pg_depend d JOIN pg_index ON indrelid = part JOIN pg_class i ON i.oid = indexrelid
         WHERE d.classid = 'pg_class'::regclass AND d.objid = c.reltoastrelid AND d.refobjid = part
             AND i.xmin = d.xmin AND i.xmax::text = '0' AND i.cmin::text::int8 < d.cmin::text::int8
+    ), (
+        SELECT string_agg(s.relfilenode::text, ' ' ORDER BY s.oid)
+        FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        WHERE d.refclassid = d.classid AND d.refobjid = part AND d.classid = 'pg_class'::regclass
     )
 FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
@@ -379,7 +383,20 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     unaltered = sql.SQL(_COLUMN_ROWS.format(relation="inhrelid", negation=""))
     query = sql.SQL(_STORAGES).format(published=published, unaltered=unaltered)
     for row in connection.query(query):
-        root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
+        (
+            root,
+            part,
+            name,
+            kind,
+            file,
+            toast,
+            version,
+            is_truncated,
+            links,
+            identifies,
+            is_repacked,
+            sequences,
+        ) = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
             stored_name(name),
             kind,
@@ -390,6 +407,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             tuple(links.split()),
             identifies == "t",
             is_repacked == "t",
+            sequences or "",
         )
     return storages
 

@@ -66,7 +66,7 @@ def altered_storages(
             return ""
         if was.toast and now.toast:  # only ALTER TABLE gives the table another TOAST table
             if was.toast != now.toast:
-                return REPACKED if now.is_repacked else SET_LOGGED
+                return REPACKED if now.is_repacked and was.sequences == now.sequences else SET_LOGGED
             return "" if (oid == new.oid and sends_truncate) or has_old_row(oid) else TRUNCATED
         if has_old_row(oid):
             return ""
