@@ -163,7 +163,7 @@ class Sync:
         self._await(self._has_recorded)
         results = list(compare(self._admin, self.publications, str(self._target)))
         if any(result.kind == "SILENT" for result in results):
-            self._await(self._has_applied, pause=3)
+            self._await(self._has_applied, pause=5)
         deadline = time.monotonic() + PATIENCE
         while not _is_settled(results) and time.monotonic() < deadline:
             time.sleep(1)
