@@ -58,7 +58,7 @@ SERVER: Final = {
     " 18 skips the publication with a warning, and its changes are lost.",
     'publication ".*" does not exist': "The server's own subscriber stops with this error too.",
     "different column lists": "The server refuses this too.",
-    "was dropped and created anew": "The changes made meanwhile are not sent: its own subscriber lacks them.",
+    "was dropped and created anew": "It goes on. Changes that were made meanwhile are not sent.",
 }
 """By a pattern of the reason why `sync` was refused or has ended, what the server does."""
 
