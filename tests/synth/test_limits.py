@@ -154,7 +154,15 @@ def test_a_message_that_fills_the_buffer_of_a_server_is_refused(
 ACCEPTED = {
     "json": ["{}", ' {"a":1,"a":2} ', "1e400", '"\\u0000"', '"\\ud800"'],
     "jsonb": ["{}", '{"a": 2, "bb": 1}', "[1, 2.50]", '"ä"'],
-    "xml": ["", "text", "<a/>b", "<a x='1'>&amp;</a>", '<?xml version="1.0" standalone="yes"?><a/>'],
+    "xml": [
+        "",
+        "text",
+        "<a/>b",
+        "<a x='1'>&amp;</a>",
+        '<?xml version="1.0" standalone="yes"?><a/>',
+        '<?xml version="1.1"?>x',
+        "<?xml-a?>",
+    ],
     "money": ["$1,234.56", "-$0.01"],
     "aclitem": ["=r/postgres", "miriam=arwdDxt/postgres", '"a b"=r*w/"c d"'],
     "name": ["x" * 63],
@@ -171,7 +179,15 @@ ACCEPTED = {
 REFUSED = {
     "json": ["{", "", "NaN", "{'a': 1}", "[1,]", "01"],
     "jsonb": ["{", '{"a":1}', '{"bb": 1, "a": 2}', '"\\u0000"', "1e2", '{"a": 1, "a": 2}'],
-    "xml": ["<a>", "<a", "&", "<a></b>", '<?xml version="1.0"?><a/>'],
+    "xml": [
+        "<a>",
+        "<a",
+        "&",
+        "<a></b>",
+        '<?xml version="1.0"?><a/>',
+        '<?xml version="1.1" encoding="UTF-8"?>',
+        "<?xml?>",
+    ],
     "money": ["x", ""],
     "aclitem": ["x", "=q/postgres", "=r"],
     "name": ["x" * 64],

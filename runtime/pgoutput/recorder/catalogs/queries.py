@@ -55,7 +55,7 @@ transaction ID in xmax, and no usable cmin.
 """
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS ({unaltered}), c.relnatts,
+SELECT c.oid, n.nspname, c.relname, c.xmin, c.relnatts,
     (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
             {origin}, CASE WHEN typoutput::oid < {first} THEN typoutput::oid::int8
                 ELSE (SELECT CASE prosrc WHEN 'textout' THEN 47 ELSE p.oid::int8 END
@@ -297,7 +297,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         published=published,
         first=sql.Literal(FIRST_CUSTOM_OID),
         origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
-        unaltered=sql.SQL(_COLUMN_ROWS.format(relation="c.oid", negation="")),
     )
     storages = _read_storages(connection, published)
     tables = {
@@ -306,7 +305,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             stored_name(namespace),
             stored_name(name),
             version,
-            is_original == "t",
             int(greatest_number),
             _parse_columns(columns),
             memberships.get(int(oid), {}),
@@ -314,9 +312,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             storages.get(int(oid), {}),
             above=above or "",
         )
-        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
-            tables_query
-        )
+        for oid, namespace, name, version, greatest_number, columns, above in connection.query(tables_query)
     }
     types = _read_types(connection, published)
     # Changes of a partition are sent as those of the topmost table that any of the publications publishes.
