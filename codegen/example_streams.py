@@ -212,7 +212,7 @@ def _default(field: Field) -> Any:
                 if field.element == "struct"
                 else (_ROW,)
                 if field.element == "tuple"
-                else (_RELATION,)
+                else (_RELATION if field.fields[0].type == "oid" else 1,)
             )
     return 0
 

@@ -4,9 +4,9 @@
         RECORDING TARGET
 
 The number of partitions is the number of the executors' cores; with Spark's default of 200, small
-micro-batches take minutes. Driver and executors need `pgoutput[spark]`, with an object store
-`pgoutput[spark,store]`, in the Python that PYSPARK_PYTHON names, and reach recording and target under the
-same paths or URIs. The program can be killed; the next run continues.
+micro-batches take minutes. Driver and executors need `pgoutput[replica,spark]`, with an object
+store `pgoutput[replica,spark,store]`, in the Python that PYSPARK_PYTHON names, and reach recording and target
+under the same paths or URIs. The program can be killed; the next run continues.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ included files are written by hand, in `runtime/kernel/`. Nothing here explains 
 
 from pgoutput import _protocols
 
-if _protocols.KERNEL != "130b3663944653b1":
+if _protocols.KERNEL != "155ffb2eabe29069":
     raise ImportError("it was compiled from another spec or kernel source than the modules in Python belong to")
 
 cdef enum:
@@ -126,7 +126,7 @@ include "copy_rows.pxi"
 from typing import get_args
 
 from pgoutput import messages
-from pgoutput._problems import explain_encode
+from pgoutput._problems import check_in_stream, explain_encode
 from pgoutput._walk import explain_decode
 
 cdef tuple STREAMING = get_args(messages.Streaming)
@@ -1360,15 +1360,22 @@ cdef int encode_primary_status_request_envelope(Output* out, object item) except
     return 0
 
 
-def encode_v1(message):
+def encode_v1(message, in_stream=None):
     """Return the message as bytes, exactly as a server sends it.
+
+    Args:
+        message: The message.
+        in_stream: Must not be true: version 1 has no stream blocks.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
         TypeError: `message` is not a message.
+        ValueError: `in_stream` is true.
     """
     cdef Output out
+    if in_stream:
+        raise ValueError("protocol version 1 has no stream blocks: in_stream must be False")
     start(&out)
     kind = type(message)
     try:
@@ -1394,18 +1401,24 @@ def encode_v1(message):
             encode_truncate_v1(&out, message)
         else:
             raise ValueError
-        return finish(&out)
+        data = finish(&out)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         raise explain_encode(_protocols.V1, message) from None
     finally:
         clear(&out)
+    return data
 
 
-def encode_v2(message):
+def encode_v2(message, in_stream=None):
     """Return the message as bytes, exactly as a server sends it.
 
+    Args:
+        message: The message.
+        in_stream: Whether the message stands between Stream Start and Stream Stop, and so has an xid. None:
+            the xid of the message decides.
+
     Raises:
-        EncodeError: The message, or one of its fields, does not exist in this version,
+        EncodeError: The message, or one of its fields, does not exist in this version or place,
             or a value does not fit its field.
         TypeError: `message` is not a message.
     """
@@ -1443,18 +1456,26 @@ def encode_v2(message):
             encode_stream_abort_v2(&out, message)
         else:
             raise ValueError
-        return finish(&out)
+        data = finish(&out)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         raise explain_encode(_protocols.V2, message) from None
     finally:
         clear(&out)
+    if in_stream is not None:
+        check_in_stream(_protocols.V2, message, in_stream)
+    return data
 
 
-def encode_v3(message):
+def encode_v3(message, in_stream=None):
     """Return the message as bytes, exactly as a server sends it.
 
+    Args:
+        message: The message.
+        in_stream: Whether the message stands between Stream Start and Stream Stop, and so has an xid. None:
+            the xid of the message decides.
+
     Raises:
-        EncodeError: The message, or one of its fields, does not exist in this version,
+        EncodeError: The message, or one of its fields, does not exist in this version or place,
             or a value does not fit its field.
         TypeError: `message` is not a message.
     """
@@ -1502,18 +1523,26 @@ def encode_v3(message):
             encode_stream_prepare_v3(&out, message)
         else:
             raise ValueError
-        return finish(&out)
+        data = finish(&out)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         raise explain_encode(_protocols.V3, message) from None
     finally:
         clear(&out)
+    if in_stream is not None:
+        check_in_stream(_protocols.V3, message, in_stream)
+    return data
 
 
-def encode_v4(message):
+def encode_v4(message, in_stream=None):
     """Return the message as bytes, exactly as a server sends it.
 
+    Args:
+        message: The message.
+        in_stream: Whether the message stands between Stream Start and Stream Stop, and so has an xid. None:
+            the xid of the message decides.
+
     Raises:
-        EncodeError: The message, or one of its fields, does not exist in this version,
+        EncodeError: The message, or one of its fields, does not exist in this version or place,
             or a value does not fit its field.
         TypeError: `message` is not a message.
     """
@@ -1561,15 +1590,22 @@ def encode_v4(message):
             encode_stream_prepare_v3(&out, message)
         else:
             raise ValueError
-        return finish(&out)
+        data = finish(&out)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         raise explain_encode(_protocols.V4, message) from None
     finally:
         clear(&out)
+    if in_stream is not None:
+        check_in_stream(_protocols.V4, message, in_stream)
+    return data
 
 
-def encode_envelope(message):
+def encode_envelope(message, in_stream=None):
     """Return the message as bytes, exactly as a walsender or its client sends it.
+
+    Args:
+        message: The message.
+        in_stream: Ignored. All codecs have the same parameters.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this protocol,
@@ -1594,11 +1630,12 @@ def encode_envelope(message):
             encode_primary_status_request_envelope(&out, message)
         else:
             raise ValueError
-        return finish(&out)
+        data = finish(&out)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         raise explain_encode(_protocols.ENVELOPE, message) from None
     finally:
         clear(&out)
+    return data
 
 
 

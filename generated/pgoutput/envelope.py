@@ -62,8 +62,12 @@ def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming 
         raise explain_decode(_LAYOUT, data, in_stream, streaming) from None
 
 
-def encode(message: messages.Message) -> bytes:
+def encode(message: messages.Message, in_stream: bool | None = None) -> bytes:
     """Return the message as bytes, exactly as a walsender or its client sends it.
+
+    Args:
+        message: The message.
+        in_stream: Ignored. All codecs have the same parameters.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this protocol,
@@ -71,9 +75,10 @@ def encode(message: messages.Message) -> bytes:
         TypeError: `message` is not a message.
     """
     try:
-        return _ENCODERS[type(message)](message)
+        data = _ENCODERS[type(message)](message)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StructError):
         raise explain_encode(_LAYOUT, message) from None
+    return data
 
 
 def _decode_xlog_data(data: bytes) -> messages.XLogData:

@@ -88,18 +88,26 @@ def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming 
         raise explain_decode(_LAYOUT, data, in_stream, streaming) from None
 
 
-def encode(message: messages.Message) -> bytes:
+def encode(message: messages.Message, in_stream: bool | None = None) -> bytes:
     """Return the message as bytes, exactly as a server sends it.
+
+    Args:
+        message: The message.
+        in_stream: Must not be true: version 1 has no stream blocks.
 
     Raises:
         EncodeError: The message, or one of its fields, does not exist in this version,
             or a value does not fit its field.
         TypeError: `message` is not a message.
+        ValueError: `in_stream` is true.
     """
+    if in_stream:
+        raise ValueError("protocol version 1 has no stream blocks: in_stream must be False")
     try:
-        return _ENCODERS[type(message)](message)
+        data = _ENCODERS[type(message)](message)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StructError):
         raise explain_encode(_LAYOUT, message) from None
+    return data
 
 
 def _decode_tuple_data(data: bytes, pos: int) -> tuple[messages.TupleData, int]:

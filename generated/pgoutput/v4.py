@@ -19,7 +19,7 @@ from struct import Struct, error as StructError
 from typing import Any, Final, TypeAlias, get_args
 
 from pgoutput import _protocols, messages
-from pgoutput._problems import explain_encode
+from pgoutput._problems import check_in_stream, explain_encode
 from pgoutput._walk import explain_decode
 from pgoutput.compiled import kernel
 from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, flag_table, known_bits, read_string, write_string
@@ -108,18 +108,26 @@ def decode(data: Buffer, in_stream: bool = False, streaming: messages.Streaming 
         raise explain_decode(_LAYOUT, data, in_stream, streaming) from None
 
 
-def encode(message: messages.Message) -> bytes:
+def encode(message: messages.Message, in_stream: bool | None = None) -> bytes:
     """Return the message as bytes, exactly as a server sends it.
 
+    Args:
+        message: The message.
+        in_stream: Whether the message stands between Stream Start and Stream Stop, and so has an xid. None:
+            the xid of the message decides.
+
     Raises:
-        EncodeError: The message, or one of its fields, does not exist in this version,
+        EncodeError: The message, or one of its fields, does not exist in this version or place,
             or a value does not fit its field.
         TypeError: `message` is not a message.
     """
     try:
-        return _ENCODERS[type(message)](message)
+        data = _ENCODERS[type(message)](message)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StructError):
         raise explain_encode(_LAYOUT, message) from None
+    if in_stream is not None:
+        check_in_stream(_LAYOUT, message, in_stream)
+    return data
 
 
 def _decode_tuple_data(data: bytes, pos: int) -> tuple[messages.TupleData, int]:

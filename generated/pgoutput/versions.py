@@ -20,7 +20,7 @@ class Codec(Protocol):
     ) -> messages.Message:
         """Return the message that the bytes encode."""
 
-    def encode(self, message: messages.Message) -> bytes:
+    def encode(self, message: messages.Message, in_stream: bool | None = None) -> bytes:
         """Return the message as bytes."""
 
 

@@ -38,6 +38,18 @@ def explain_encode(protocol: Protocol, message: object, classes: ModuleType = me
     return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
 
 
+def check_in_stream(protocol: Protocol, message: Any, in_stream: bool) -> None:
+    """Raise EncodeError if a message cannot stand inside (`in_stream`) or outside of a stream block."""
+    name = type(message).__name__
+    for field in protocol.by_name[name].fields:
+        if field.when != "in_stream" or field.of is not None or field.kind == "literal":
+            continue
+        if (getattr(message, field.name) is not None) != in_stream:
+            text = "is missing: all" if in_stream else "must be None: only"
+            text = f"{name}.{field.name}: {text} messages in stream blocks have it"
+            raise EncodeError(text, message=name, field=field.name)
+
+
 def find_problem(protocol: Protocol, message: Any) -> EncodeError | None:
     """Return an EncodeError for the first invalid field of a message; None if the message is valid.
 

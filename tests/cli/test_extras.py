@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from pgoutput import __version__
 from tests.truth import CAPTURES
 
+ROOT = Path(__file__).parents[2]
 CAPTURE = str(CAPTURES / "pg10_p1.jsonl.gz")
 BLOCK = "import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
 RUN = "sys.argv = ['pgoutput', *{arguments!r}]; from pgoutput.cli import main; main()"
@@ -88,6 +92,7 @@ def test_a_command_names_its_missing_extras(packages: list[str], arguments: list
         ("import pgoutput.recording", "pyarrow", "arrow"),
         ("import pgoutput.replica", "deltalake", "replica"),
         ("import pgoutput.spark", "pyspark", "spark"),
+        ("import pgoutput.spark; pgoutput.spark.replicate", "deltalake", "replica"),
         ("import pgoutput.standin", "duckdb", "standin"),
         ("import pgoutput.synth", "pyarrow", "synth"),
         ("from pgoutput.testing import shop", "hypothesis", "testing"),
@@ -97,6 +102,35 @@ def test_an_import_names_its_missing_extra(statement: str, package: str, extra: 
     done = run_without([package], statement)
     assert done.returncode == 1
     assert f"{package} is missing: pip install 'pgoutput[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_spark_without_replicas_needs_no_table_format() -> None:
+    code = (
+        "from pgoutput import spark\n"
+        "for name in spark.__all__:\n"
+        "    if name != 'replicate':\n"
+        "        assert callable(getattr(spark, name))\n"
+    )
+    done = run_without(["deltalake", "pyiceberg", "pyroaring"], code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_extra_installs_what_its_code_needs() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    installed = {
+        extra: {re.split(r"\W", package.replace("-", "_"))[0] for package in packages}
+        for extra, packages in pyproject["project"]["optional-dependencies"].items()
+    }
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "runtime").rglob("*.py")]
+    asked = {call for source in sources for call in re.findall(r"\brequire\(([^)]*)\)", source)}
+    needed = [re.findall(r'"(\w+)"', call) for call in asked]
+    brought = {"rich", "sqlalchemy"}  # by typer and pyiceberg
+    missing = [
+        (extra, package)
+        for extra, *packages in filter(None, needed)
+        for package in {*packages} - installed[extra] - brought
+    ]
+    assert missing == []
 
 
 def test_the_pytest_plugin_loads_without_extras() -> None:

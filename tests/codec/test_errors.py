@@ -401,6 +401,23 @@ def test_version_1_has_no_stream_blocks() -> None:
     for in_stream, streaming in ((True, "off"), (False, "on"), (True, "on"), (False, "parallel")):
         with pytest.raises(ValueError, match=f"^{text}$"):
             v1.decode(b"B", in_stream, streaming)
+    with pytest.raises(ValueError, match="^" + text.removesuffix(", streaming 'off'") + "$"):
+        v1.encode(INSERT, in_stream=True)
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_message_is_encoded_only_where_it_belongs(kernel: bool) -> None:
+    encode = v4.encode if kernel else v4.pure_encode
+    streamed = changed(INSERT, xid=7)
+    assert encode(INSERT, in_stream=False) == encode(INSERT) != encode(streamed) == encode(streamed, True)
+    assert encode(STOP, True) == encode(STOP, False)  # nothing in these bytes depends on the place
+    for message, in_stream, text in (
+        (INSERT, True, "is missing: all messages in stream blocks have it"),
+        (streamed, False, "must be None: only messages in stream blocks have it"),
+    ):
+        with pytest.raises(EncodeError, match=f"^Insert.xid: {text}$") as caught:
+            encode(message, in_stream)
+        assert (caught.value.message, caught.value.field) == ("Insert", "xid")
 
 
 def test_a_long_value_is_not_repeated_in_the_error() -> None:

@@ -168,7 +168,7 @@ MISTAKES = [
     Mistake("count of text", COUNT, "@" + COUNT.replace("uint16", "string"), "Relation.count of columns: a count or length is one of uint8, uint16, uint32, not `string`"),
     Mistake("unknown type", FIELD, "@      - {name: x, type: lsm, doc: X.}", "Begin.x: unknown type `lsm`; the types are uint8, uint16,", hint="; did you mean `lsn`?"),
     Mistake("struct as a type", FIELD, "@      - {name: x, type: RelationColumn, doc: X.}", "Begin.x: `RelationColumn` is a struct: write `list_of: RelationColumn`, and before the field a count"),
-    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: Column, doc: X.}", "Relation.columns: lists are of integers, structs or tuples: unknown type `Column`; the types are uint8,", hint="; did you mean `RelationColumn`?"),
+    Mistake("unknown list_of", LIST, "@      - {name: columns, list_of: RelationColum, doc: X.}", "Relation.columns: lists are of integers, structs or tuples: unknown type `RelationColum`; the types are uint8,", hint="; did you mean `RelationColumn`?"),
     Mistake("list of text", LIST, "@      - {name: columns, list_of: string, doc: X.}", "Relation.columns: a list of `string` cannot be read"),
     Mistake("neither type nor list", FIELD, "@      - {name: x, doc: X.}", "Begin.x: expected exactly one of `type` and `list_of`"),
     Mistake("type and list", FIELD, "@      - {name: x, type: lsn, list_of: lsn, doc: X.}", "Begin.x: expected exactly one of `type` and `list_of`"),

@@ -187,6 +187,17 @@ ENCODE = [
 ENCODE = [row for row in ENCODE if OLDEST == 1 or row[0] != "v1"]
 
 
+# The place of a message is the second argument.
+IN_PLACE = [
+    (f"{INSERT}, true", "Insert.xid: is missing: all messages in stream blocks have it"),
+    (
+        f"{changed(INSERT, 'xid: 7')}, false",
+        "Insert.xid: must be null: only messages in stream blocks have it",
+    ),
+]
+ENCODE += [("v4", *row) for row in IN_PLACE]
+
+
 @pytest.mark.parametrize(("codec", "message", "text"), ENCODE, ids=[text[:70] for _, _, text in ENCODE])
 def test_encode_error_names_message_and_field(peer: Peer, codec: str, message: str, text: str) -> None:
     name, found, type_, field = peer.ask("evaluate", f"{codec}.encode({message})")["error"]
@@ -236,6 +247,10 @@ MISUSE = [
     (
         'new StreamDecoder(3, { streaming: "parallel" })',
         "RangeError: streaming = parallel needs protocol version 4, not 3",
+    ),
+    (
+        f"v1.encode({BEGIN}, true)",
+        "RangeError: protocol version 1 has no stream blocks: inStream must be false",
     ),
     ("formatLsn(-1n)", "RangeError: an LSN is a number from 0 to 2**64 - 1, not -1"),
     ("formatLsn(2n ** 64n)", "RangeError: an LSN is a number from 0 to 2**64 - 1, not 18446744073709551616"),

@@ -19,8 +19,11 @@ function codec(protocol) {
       }
       return decodeMessage(layoutOf(protocol, data), data, inStream, streaming);
     },
-    encode(message) {
-      return encodeMessage(protocol, message);
+    encode(message, inStream = null) {
+      if (version !== null && inStream && !isConditional) {
+        throw new RangeError(`protocol version ${version} has no stream blocks: inStream must be false`);
+      }
+      return encodeMessage(protocol, message, inStream);
     },
   };
 }

@@ -7,13 +7,14 @@ import { encodeText, hexByte } from "./text.js";
 import { UNCHANGED } from "./wire.js";
 
 /** Return the bytes of a message; see `Codec.encode`. */
-export function encodeMessage(protocol, message) {
+export function encodeMessage(protocol, message, inStream = null) {
   const name = isObject(message) ? message.type : "";
   const layout = protocol.byName.get(name);
   if (layout === undefined) throw unknownMessage(protocol, message, name);
   const writer = new Writer(protocol, name);
   writer.integer(layout.tag.charCodeAt(0), 1);
   writer.fields(layout, message, "");
+  if (inStream !== null) writer.checkInStream(layout.fields, message, inStream);
   return writer.bytes();
 }
 
@@ -89,6 +90,15 @@ export class Writer {
         default:
           this.value(field, object[field.name], path + field.name);
       }
+    }
+  }
+
+  /** Throw if a message does not belong into a stream block, or outside of one, as `inStream` says. */
+  checkInStream(fields, message, inStream) {
+    for (const { when, of, kind, name } of fields) {
+      if (when !== "in_stream" || of || kind === "literal" || isGiven(message[name]) === inStream) continue;
+      const expected = inStream ? "is missing: all" : "must be null: only";
+      throw this.error(name, `${expected} messages in stream blocks have it`);
     }
   }
 

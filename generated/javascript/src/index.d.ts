@@ -948,11 +948,15 @@ export interface Codec<M extends Message = Message> {
   /**
    * Return the message as bytes, exactly as a server or client sends it.
    *
-   * @throws EncodeError The message, or one of its properties, does not exist in this version, or a value
-   *   does not fit its field.
+   * @param message The message.
+   * @param inStream Whether the message stands between Stream Start and Stream Stop, and so has an xid.
+   *   Default: the xid of the message decides.
+   * @throws EncodeError The message, or one of its properties, does not exist in this version or place, or a
+   *   value does not fit its field.
+   * @throws RangeError The version has no stream blocks but `inStream` is set.
    * @throws TypeError `message` is not a message.
    */
-  encode(message: M): Uint8Array;
+  encode(message: M, inStream?: boolean | null): Uint8Array;
 }
 
 /** The protocol versions, and their codecs. */

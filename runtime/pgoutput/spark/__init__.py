@@ -7,13 +7,14 @@
 - `lsn_text`: column function that returns LSNs as PostgreSQL writes them.
 - `register_functions`: makes the column functions known to Spark SQL.
 - `decode`: decodes the messages of whole streams in a column of any DataFrame, with the changes of rows.
-- `replicate`: keeps one Delta table per relation equal to the source of a recording.
+- `replicate`: keeps one Delta table per relation equal to the source of a recording. It needs the extra
+  `replica` too.
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
 """
 
 from pgoutput._extras import require
 
-require("spark", "pyspark", "pandas", "pyarrow")
+require("spark", "numpy", "pandas", "pyarrow", "pyspark")
 
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import `replicate` at the first access: it alone needs deltalake."""
+    """Import `replicate` at the first access: it alone needs the extra `replica`."""
     if name != "replicate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("spark", "deltalake", "pyroaring")
+    require("replica", "deltalake", "pyroaring")
     from pgoutput.spark.replication import replicate
 
     globals()["replicate"] = replicate
