@@ -43,7 +43,8 @@ class SelfCheckReport(msgspec.Struct):
 
     def texts(self, kind: Literal["difference", "refusal"]) -> dict[str, str]:
         """Return the differences that were found, or why tables are not compared, by name of the table."""
-        return {one.name: text for one in self.tables.values() if (text := getattr(one, kind))}
+        tables = [*self.tables.values()]  # a copy, because the self-check's thread adds tables
+        return {one.name: text for one in tables if (text := getattr(one, kind))}
 
 
 def read_self_check(target: Location) -> SelfCheckReport | None:
