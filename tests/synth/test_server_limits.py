@@ -1,4 +1,4 @@
-"""A scenario refuses what a server refuses, with its text, and accepts the values that it writes unchanged."""
+"""A scenario refuses what a server refuses, with its text, and accepts values that it writes unchanged."""
 
 from __future__ import annotations
 
