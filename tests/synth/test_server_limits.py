@@ -174,7 +174,7 @@ BEYOND: dict[str, tuple[Callable[[Scenario], object], str]] = {
 def test_scenarios_refuse_with_the_text_of_the_server(connection: psycopg.Connection, case: str) -> None:
     create, statement = BEYOND[case]
     with pytest.raises(psycopg.Error) as refused:
-        connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute(statement)
     with pytest.raises(ScenarioError) as error:
         create(Scenario())
     assert refused.value.diag.message_primary
@@ -182,9 +182,9 @@ def test_scenarios_refuse_with_the_text_of_the_server(connection: psycopg.Connec
 
 
 def test_the_server_cuts_names_that_scenarios_refuse(connection: psycopg.Connection) -> None:
-    connection.execute(f"CREATE TABLE public.{'n' * 63} (id int4)")  # type: ignore[arg-type]
+    connection.execute(f"CREATE TABLE public.{'n' * 63} (id int4)")
     with pytest.raises(psycopg.Error, match=f'^relation "{"n" * 63}" already exists'):
-        connection.execute(f"CREATE TABLE public.{'n' * 64} (id int4)")  # type: ignore[arg-type]
+        connection.execute(f"CREATE TABLE public.{'n' * 64} (id int4)")
 
 
 def test_the_server_cannot_build_a_message_of_a_gibibyte(connection: psycopg.Connection) -> None:
@@ -197,9 +197,9 @@ def test_the_server_cannot_build_a_message_of_a_gibibyte(connection: psycopg.Con
         "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL, "
         "'proto_version', '1', 'publication_names', 'p')"
     )
-    connection.execute(f"INSERT INTO public.large VALUES ({value}, NULL)")  # type: ignore[arg-type]
+    connection.execute(f"INSERT INTO public.large VALUES ({value}, NULL)")
     assert connection.execute(changes).fetchone() == (4,)
-    connection.execute(f"INSERT INTO public.large VALUES ({value}, {value})")  # type: ignore[arg-type]
+    connection.execute(f"INSERT INTO public.large VALUES ({value}, {value})")
     with pytest.raises(psycopg.Error, match="Cannot enlarge string buffer") as refused:
         connection.execute(changes)
     newer = "string buffer exceeds maximum allowed length (1073741823 bytes)"
