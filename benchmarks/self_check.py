@@ -62,16 +62,21 @@ def measure(lab: Lab, target: Path) -> float:
         lambda: Connection(lab.dsn),
         lab.lsn,
         lambda: 1 << 60,
-        lambda *_: bool,
+        lambda *_: "",
+        lambda _: False,
+        print,
+        print,
+        0,
+        Event(),
     )
-    check = SelfCheck(replicated, print, print, 0, Event())
+    check = SelfCheck(replicated)
     costs = []
     with Connection(lab.dsn) as connection:
-        publications = check.prepare(connection)
+        publications = check.open(connection)
         check.read_states(publications)
         for _ in range(ROUNDS):
             began = time.monotonic()
-            check.check(connection, publications, list(check.findings.tables))
+            check.check(publications, list(check.findings.tables))
             (table,) = check.findings.tables.values()
             assert (table.difference, table.refusal) == ("", "")
             costs.append(table.seconds)

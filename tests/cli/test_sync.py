@@ -19,6 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from pgoutput.cli.replicate.synchronization import slot_name
 from pgoutput.recording import Recording
+from pgoutput.replica import replica_tables
 from tests import store
 from tests.conftest import Run
 from tests.server import Server
@@ -171,6 +172,27 @@ def test_a_replica_checks_itself(
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
     assert "the self-check found rows that differ from the server" in errors
+
+
+@pytest.mark.nightly
+def test_a_copy_for_the_self_check_survives_a_kill(
+    server: Server, connection: psycopg.Connection, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The next run continues the copy, and finds no difference after it."""
+    name, target = request.node.name, tmp_path / "lake"
+    insert(connection, name, 1, 1000)
+    with damaged(server, name, target) as process:
+        wait_for(lambda: any((target / "_recording").glob("_snapshot-*")))
+        process.kill()
+    wait_for(lambda: not is_locked(target / "_recording"))
+    with sync(server, name, target) as process:
+        wait_for(lambda: ids(target, name) == [*range(1, 1001)])
+        wait_for(lambda: "difference" not in (target / "_self_check.json").read_text())
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert "again after a copy" not in errors
+    (table,) = replica_tables(target).values()
+    assert not [one.reason for one in table.may_differ if one.reason.startswith("the self-check")]
 
 
 @pytest.mark.nightly

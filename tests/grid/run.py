@@ -27,10 +27,12 @@ import msgspec
 import psycopg
 
 from pgoutput.errors import PgoutputError
-from pgoutput.replica import ReplicaTable, replica_tables
+from pgoutput.recording import locate
+from pgoutput.replica import ReplicaTable, replica_table, replica_tables
+from pgoutput.targets import find_table, registered_oids
 from tests import temporary
 from tests.grid.cells import Cell, cells, script
-from tests.replica.tables import read_table, row_texts
+from tests.replica.tables import row_texts, rows_in
 from tests.server import WHEEL_VERSION, Server
 
 ROOT: Final = Path(__file__).parents[2]
@@ -113,6 +115,10 @@ class Batch:
         self.binary = cases[0].binary
         self._program: subprocess.Popen[bytes] | None = None
         self._markers = self._first_copy = 0
+        self._tables: dict[int, ReplicaTable] = {}
+        """The tables of the replica; opening all of them takes seconds."""
+        self._cells_of: dict[int, str] = {}
+        """The schema of the cell of each table of the server that was compared, by OID."""
 
     def __enter__(self) -> Self:
         self.folder.mkdir()
@@ -289,14 +295,13 @@ class Batch:
         """Wait until everything so far was applied."""
         self._markers += 1
         self.connection.execute("INSERT INTO grid.marker VALUES (%s)", [self._markers])
+        (marker,) = self.connection.execute("SELECT 'grid.marker'::regclass::oid").fetchone() or (0,)
         end = time.monotonic() + 300
         while True:
             self.check()
-            with suppress(PgoutputError, OSError, StopIteration):
-                place = next(
-                    one.place for one in replica_tables(self.target).values() if one.name == "marker"
-                )
-                if self._markers in read_table(place)["id"].to_pylist():
+            with suppress(PgoutputError, OSError):
+                table = find_table(locate(self.target), marker)
+                if table is not None and self._markers in rows_in(table)["id"].to_pylist():
                     return
             if time.monotonic() > end:
                 raise Ended("the replica did not follow")
@@ -304,19 +309,23 @@ class Batch:
 
     def wait_for_first_copy(self) -> None:
         """Wait until the replica has the tables that no cell has altered yet; later copies count."""
-        known = {
-            f"{schema}.t"
+        known = [
+            schema
             for schema, cell in self.cells.items()
             if cell.state == "known"
             and cell.axes["mode"] != "copying"
             and self.results[schema].outcome == "equal"
-        }
+        ]
+        left = [
+            oid
+            for (oid,) in self.connection.execute(
+                "SELECT oid FROM grid.tables WHERE name = ANY (%s)", [known]
+            )
+        ]
         end = time.monotonic() + 300
-        while known - {
-            f"{one.namespace}.{one.name}"
-            for one in replica_tables(self.target).values()
-            if not one.may_differ
-        }:
+        while left := [
+            oid for oid in left if (one := replica_table(self.target, oid)) is None or one.may_differ
+        ]:
             self.check()
             if time.monotonic() > end:
                 raise Ended("the first copy did not end")
@@ -329,14 +338,17 @@ class Batch:
         """Compare until all is right, or the time is over; set the outcomes."""
         end = time.monotonic() + patience
         wrong = self.compare()
-        while any(one != "refused" for one, _ in wrong.values()) and time.monotonic() < end:
+        while (
+            left := {cell for cell, (one, _) in wrong.items() if one != "refused"}
+        ) and time.monotonic() < end:
             self.check()
             time.sleep(1)
-            left = self.compare({*wrong})
-            if len(left) < len(wrong):  # on a busy machine, copies take longer
+            wrong = self.compare(left)
+            if len(wrong) < len(left):  # on a busy machine, copies take longer
                 end = time.monotonic() + patience
-            wrong = left
-        wrong = self.compare()
+            if all(one == "refused" for one, _ in wrong.values()):
+                wrong = self.compare()  # also those that were right, or refused, before
+        wrong = self.compare() if left else wrong
         events = [
             msgspec.json.decode(line)
             for line in self.log.splitlines()[self._first_copy :]
@@ -354,13 +366,21 @@ class Batch:
 
     def compare(self, only: Set[str] = frozenset()) -> dict[str, tuple[str, str]]:
         """Return the outcome and its details of each cell with a table that is not right, of `only` some."""
-        found = replica_tables(self.target)
+        if only:
+            again = {oid for oid, cell in self._cells_of.items() if cell in only}
+            for oid in again | (registered_oids(locate(self.target)) - self._tables.keys()):
+                if (one := replica_table(self.target, oid)) is not None:
+                    self._tables[oid] = one
+        else:
+            self._tables = replica_tables(self.target)
+        found = self._tables
         wrong: dict[str, tuple[str, str]] = {}
         for oid, (schema, name, kind, columns, server) in self.server_rows(found, only).items():
-            cell, table = schema.split("_")[0], found.get(oid)
+            cell = self._cells_of[oid] = schema.split("_")[0]
+            table = found.get(oid)
             if wrong.get(cell, ("",))[0] == "silent":
                 continue
-            ours = None if table is None or not table.place else replica_rows(table, columns)
+            ours = None if table is None or not table.place else replica_rows(self.target, oid, columns)
             reasons = [] if table is None else [one.reason for one in table.may_differ]
             limits = [one for one in reasons if LIMITS.search(one)]
             if table is not None and (table.error or limits):
@@ -414,12 +434,14 @@ def is_known(table: str, schema: str) -> bool:
     return space.split("_")[0] == schema and not name.startswith("a")
 
 
-def replica_rows(table: ReplicaTable, columns: list[str]) -> list[Any] | None:
-    """Return the rows of a table of the replica as text; None if they cannot be read."""
+def replica_rows(target: Path, oid: int, columns: list[str]) -> list[Any] | None:
+    """Return the rows of a relation's table in the replica as text; None if they cannot be read."""
     try:
-        rows = map(row_texts, read_table(table.place).to_pylist())
+        if (table := find_table(locate(target), oid)) is None:
+            return None
+        rows = map(row_texts, rows_in(table).to_pylist())
         return sorted(([row.get(one) for one in columns] for row in rows), key=_order)
-    except (PgoutputError, OSError, AssertionError):  # perhaps its folder was renamed since it was listed
+    except (PgoutputError, OSError):  # `sync` renames its folder
         return None
 
 

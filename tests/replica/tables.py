@@ -30,7 +30,12 @@ def open_table(place: PathOrUri) -> Table:
 def read_table(place: PathOrUri, version: int | None = None) -> pa.Table:
     """Return the rows of the table at a path or URI."""
     table = open_table(place)
-    files = DataFiles(table if version is None else table.at(version))
+    return rows_in(table if version is None else table.at(version))
+
+
+def rows_in(table: Table) -> pa.Table:
+    """Return the rows of a table."""
+    files = DataFiles(table)
     return pa.Table.from_batches((batch for file in files for batch in files.read(file)), files.schema)
 
 

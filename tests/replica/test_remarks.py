@@ -235,6 +235,12 @@ def test_a_partition_that_was_published_by_itself_for_a_time_is_marked(
     assert marked >= max(one.number for one in metadata if one.transactions)
     replica.follow()
     assert "not published any more" in replica.table("part").may_differ[0].reason
+    lab.run("ALTER TABLE root DETACH PARTITION part")
+    lab.record(snapshot=True)
+    late = Replica(lab, tmp_path / "late")  # which applies the mark and the copy at once
+    for one in (replica, late):
+        one.follow()
+        assert not one.may_differ()
 
 
 @pytest.mark.delta

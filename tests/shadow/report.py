@@ -53,6 +53,16 @@ result counts.
 what traffic prints is not looked at."""
 
 
+SERVER: Final = {
+    "there is no publication": "PostgreSQL 15 creates the subscription, and then refuses to send any change."
+    " 18 skips the publication with a warning, and its changes are lost.",
+    'publication ".*" does not exist': "The server's own subscriber stops with this error too.",
+    "different column lists": "The server refuses this too.",
+    "was dropped and created anew": "It goes on. Changes that were made meanwhile are not sent.",
+}
+"""By a pattern of the reason why `sync` was refused or has ended, what the server does."""
+
+
 def page(folder: Path) -> str:
     """Return the text of the page, from the outcomes below `folder`, which has a folder for each version."""
     parts = [HEAD]
@@ -76,7 +86,8 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     for kind in reversed(KINDS[1:]):
         if lines := list(_reasons(kind, ran)):
             yield f"### {kind} ({major})"
-            yield _table(["test", "table", "reason"], lines)
+            told = kind in ("refused", "ended")
+            yield _table(["test", "table", "reason", *["the server"] * told], lines)
     if skipped := [[_escaped(outcome.test), outcome.skipped] for outcome in outcomes if outcome.skipped]:
         yield f"### Not applicable as a whole ({major})"
         yield _table(["test", "reason"], skipped)
@@ -106,7 +117,8 @@ def _reasons(kind: str, outcomes: Iterable[Outcome]) -> Iterable[list[str]]:
                 alike.setdefault(_shown(result.reason), []).append(result)
         for reason, results in alike.items():
             names = sorted({result.table or f"({', '.join(result.publications)})" for result in results})
-            yield [_escaped(outcome.test), _some(names), reason]
+            told = [next((text for one, text in SERVER.items() if re.search(one, results[0].reason)), "-")]
+            yield [_escaped(outcome.test), _some(names), reason, *told * (kind in ("refused", "ended"))]
 
 
 def _some(names: list[str]) -> str:
@@ -118,7 +130,7 @@ def _some(names: list[str]) -> str:
 def _shown(reason: str) -> str:
     """Return a reason in one line, without what differs from run to run."""
     text = re.sub(r"/\S*/(?=[\w.@-]+)", "…/", " ".join(reason.split()))
-    text = re.sub(r"\bshadow_\d+_", "shadow_", re.sub(r"\b[0-9A-F]+/[0-9A-F]{4,}\b", "LSN", text))
+    text = re.sub(r"\bshadow_\d+_", "shadow_", re.sub(r"\b[0-9A-F]+/[0-9A-F]{4,}\b", "…", text))
     return _escaped(text if len(text) <= 240 else text[:239] + "…")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 import signal
@@ -20,6 +19,9 @@ import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pgoutput.errors import PgoutputError
+from pgoutput.recording import Recording, locate
+from pgoutput.replica import Positions
 from tests.shadow.compare import compare, connect
 from tests.shadow.results import Kind, Result
 
@@ -111,7 +113,8 @@ class Sync:
             )
         deadline = time.monotonic() + START
         while time.monotonic() < deadline and self._process.poll() is None and not self._asked("active"):
-            time.sleep(0.3)
+            if self._stopped.wait(0.3):
+                return
 
     def _watch(self) -> None:
         """Start the program again when it ends, and kill it at random if the rules say so."""
@@ -163,7 +166,7 @@ class Sync:
         self._await(self._has_recorded)
         results = list(compare(self._admin, self.publications, str(self._target)))
         if any(result.kind == "SILENT" for result in results):
-            self._await(self._has_applied, pause=3)
+            self._await(self._has_applied)
         deadline = time.monotonic() + PATIENCE
         while not _is_settled(results) and time.monotonic() < deadline:
             time.sleep(1)
@@ -174,11 +177,11 @@ class Sync:
             results = list(compare(self._admin, self.publications, str(self._target), self._subscriber))
         return results
 
-    def _await(self, condition: Callable[[], bool], *, pause: float = 0.3) -> None:
+    def _await(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition is true of the running program, or time is over."""
         deadline = time.monotonic() + self._rules.seconds
         while time.monotonic() < deadline and self._process.poll() is None and not condition():
-            time.sleep(pause)
+            time.sleep(1)
 
     def _has_recorded(self) -> bool:
         """Return whether the slot has reached the end that the server's WAL has had for the check."""
@@ -186,16 +189,18 @@ class Sync:
 
     def _has_applied(self) -> bool:
         """Return whether the replica has applied all segments."""
-        said = self._status("--json")[1]
-        status = json.loads(said[said.find("{") : said.rfind("}") + 1] or "{}")
-        replicas = status.get("replicas", [])
-        return bool(replicas) and all(replica["lag_segments"] == 0 for replica in replicas)
+        try:
+            recording = Recording(str(self._target / "_recording"))
+            applied = Positions(recording, locate(str(self._target))).least_segment
+        except PgoutputError:  # nothing has been recorded or applied yet
+            return False
+        return recording.last is not None and applied >= recording.last.number
 
-    def _status(self, *more: str) -> tuple[int, str]:
+    def _status(self) -> tuple[int, str]:
         """Return the exit code of `pgoutput status`, and what it prints."""
         places = ["--recording", self._target / "_recording", "--target", self._target, "--dsn", self._admin]
         done = subprocess.run(
-            [sys.executable, "-m", "pgoutput.cli", "status", *map(str, places), *more],
+            [sys.executable, "-m", "pgoutput.cli", "status", *map(str, places)],
             capture_output=True,
             text=True,
             check=False,

@@ -525,6 +525,39 @@ EXPRESSIONS: Final = {
 }
 """Columns that begin to be published."""
 
+OTHER: Final = (
+    "CREATE TABLE o (id int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k)",
+    "CREATE TABLE o1 PARTITION OF o FOR VALUES IN (1)",
+    "INSERT INTO o VALUES (1, 1)",
+)
+VISIT: Final = (
+    "CREATE TABLE p (LIKE o)",
+    "ALTER TABLE o ATTACH PARTITION p FOR VALUES IN (2)",
+    "INSERT INTO o VALUES (7, 2)",
+    "ALTER TABLE o DETACH PARTITION p",
+)
+ROOTS: Final = {
+    f"root, {name}": Case("; ".join(TREE), tuple(one.replace(" o", " t") for one in VISIT) + after, True, 13)
+    for name, after in {
+        "partition for a time": (),
+        "partition for a time, dropped": ("DROP TABLE p",),
+        "partition for a time, twice": (
+            "...",
+            "ALTER TABLE t ATTACH PARTITION p FOR VALUES IN (2)",
+            "INSERT INTO t VALUES (8, 2)",
+            "ALTER TABLE t DETACH PARTITION p",
+        ),
+    }.items()
+}
+"""Roots that have changes of a partition between two readings of the catalogs."""
+
+SERIAL: Final = "CREATE TABLE t (id serial PRIMARY KEY, v text); INSERT INTO t (v) VALUES ('a'), ('b')"
+UNLOGGED: Final = (
+    "ALTER TABLE t SET UNLOGGED",
+    "DELETE FROM t WHERE id = 1",
+    "ALTER TABLE t SET LOGGED",
+    "REPACK (CONCURRENTLY) t",
+)
 PLAIN: Final = f"{TABLE}; {ROWS}"
 NUMBERS: Final = (
     "CREATE TABLE t (id int, n int); INSERT INTO t VALUES (1, 1), (2, 2); ALTER TABLE t REPLICA IDENTITY FULL"
@@ -537,6 +570,7 @@ HARMLESS: Final = {
         "cluster": (PLAIN, ("CLUSTER t USING t_pkey",), 10),
         "repack": (PLAIN, ("REPACK t",), 19),
         "repack concurrently": (PLAIN, ("REPACK (CONCURRENTLY) t",), 19),
+        "repack concurrently with a sequence": (SERIAL, ("REPACK (CONCURRENTLY) t", ROW), 19),
         "truncate": (PLAIN, ("TRUNCATE t",), 11),
         "truncate without TOAST": (NUMBERS, ("TRUNCATE t",), 11),
         "truncate and a row": (PLAIN, ("TRUNCATE t", "INSERT INTO t VALUES (3)"), 11),
@@ -549,6 +583,27 @@ HARMLESS: Final = {
         "a table comes and goes beside a root": (
             "; ".join(TREE),
             ("CREATE TABLE x (id int PRIMARY KEY, k int)", "INSERT INTO x VALUES (5, 2)", "DROP TABLE x"),
+            13,
+        ),
+        "drop rolled back": ("; ".join(TREE), ("BEGIN; DROP TABLE t; ROLLBACK",), 13),
+        "drop rolled back to a savepoint": (
+            "; ".join(TREE),
+            transaction("SAVEPOINT a", "DROP TABLE t", "ROLLBACK TO a", "INSERT INTO t VALUES (5, 1)"),
+            13,
+        ),
+        "a partition of a root with equal columns comes and goes": (
+            "; ".join((*TREE, *OTHER)),
+            (*VISIT, "...", "INSERT INTO p VALUES (8, 2)"),
+            13,
+        ),
+        "a partition of a root with equal columns is dropped": (
+            "; ".join((*TREE, *OTHER)),
+            (*VISIT, "DROP TABLE p"),
+            13,
+        ),
+        "truncate beside another table": (
+            f"{'; '.join(TREE)}; CREATE TABLE x (id int, k int)",
+            ("TRUNCATE t, x", "INSERT INTO t VALUES (3, 1)"),
             13,
         ),
         "attribute renamed": (
@@ -582,6 +637,17 @@ HARMLESS: Final = {
         "cluster on": (PLAIN, ("ALTER TABLE t CLUSTER ON t_pkey",), 10),
         "index": (PLAIN, ("CREATE INDEX ON t (v)", "REINDEX TABLE t"), 10),
         "column": (PLAIN, ("ALTER TABLE t ADD x int",), 10),
+        "renamed column": (PLAIN, ("ALTER TABLE t RENAME v TO x",), 10),
+        "renamed columns, read in between": (
+            PLAIN,
+            (
+                "ALTER TABLE t RENAME id TO x",
+                "...",
+                "ALTER TABLE t RENAME v TO y",
+                "ALTER TABLE t RENAME x TO z",
+            ),
+            10,
+        ),
         "dropped column": (PLAIN, ("ALTER TABLE t DROP v",), 10),
         "enum value": (
             f"{ENUM}; CREATE TABLE t (id int PRIMARY KEY, v e); INSERT INTO t VALUES (1, 'a')",
@@ -605,6 +671,8 @@ CASES: Final = (
     | RETYPED
     | {f"relabelled, {name}": one for name, one in RELABELLED.items()}
     | EXPRESSIONS
+    | ROOTS
+    | {"unlogged, then repacked": Case(SERIAL, UNLOGGED, True, 19)}
     | HARMLESS
 )
 
@@ -626,9 +694,12 @@ ONE_OF_EACH: Final = {
         "relabelled, key, varchar to text",
         "drop expression, row later",
         "new, drop expression",
+        "root, partition for a time, twice",
+        "harmless, a partition of a root with equal columns comes and goes",
         "harmless, truncate and rows without TOAST",
         "harmless, repack concurrently",
         "harmless, new type",
+        "harmless, renamed columns, read in between",
     )
 }
 """One case of each fault that was ever found."""

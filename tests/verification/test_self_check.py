@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Connected, Connection, Progress, is_requested, request_snapshot
+from pgoutput.recorder import Connected, Connection, Progress, RecorderOptions, is_requested, request_snapshot
 from pgoutput.recorder.catalogs import watch
 from pgoutput.recorder.catalogs.changes import compare_catalogs
 from pgoutput.recording import PathOrUri, Recording, locate
@@ -36,6 +36,7 @@ from tests import store
 from tests.conftest import Run
 from tests.recorder.conftest import direct, moto
 from tests.recorder.lab import Lab, wait_until
+from tests.server import Server as LabServer, Standby
 from tests.verification.replica import Replica
 
 __all__ = ["direct", "moto"]
@@ -131,41 +132,53 @@ EQUAL = {
 class Checked:
     """A self-check of a replica that nothing follows meanwhile, and what it reports and requests."""
 
-    def __init__(self, lab: Lab, target: PathOrUri, *publications: str) -> None:
+    def __init__(self, lab: Lab, target: PathOrUri, *publications: str, dsn: str = "") -> None:
         self.results: list[TableResult] = []
         self.requests: list[tuple[str, Collection[Any] | None]] = []
-        self.lab, self.target = lab, locate(target)
+        self.dsn, self.target, self.stop = dsn or lab.dsn, locate(target), Event()
+        self.attempts, self.connected = 0, 0
+        self.told: list[str] = []
         replicated = Replicated(
             Recording(lab.folder),
             self.target,
             publications or ("p",),
-            lambda: Connection(lab.dsn),
+            self.connect,
             lambda: lab.lsn(),
             lambda: 1 << 60,
             self._request,
+            lambda name: False,
+            self.results.append,
+            self.told.append,
+            1 << 30,
+            self.stop,
         )
-        self.check = SelfCheck(replicated, self.results.append, print, 1 << 30, Event())
+        self.check = SelfCheck(replicated)
 
-    def _request(self, name: str, keys: Collection[Any] | None) -> Any:
+    def connect(self) -> Connection:
+        self.attempts += 1
+        connection = Connection(self.dsn)
+        self.connected += 1
+        return connection
+
+    def _request(self, name: str, keys: Collection[Any] | None) -> str:
         self.requests.append((name, keys))
-        return lambda: False
+        return "request"
 
     def __call__(self, *names: str) -> dict[str, CheckedTable]:
         """Compare tables; return what is known about each, by name."""
-        with Connection(self.lab.dsn) as connection:
-            server: Server = connection
-            publications = self.check.prepare(server)
-            self.check.read_states(publications)
-            known = self.check.findings.tables
-            oids = [oid for oid, one in known.items() if not names or one.name.partition(".")[2] in names]
-            self.check.check(server, publications, oids)
-            self.check._end_copies()
-        return {known[oid].name.partition(".")[2]: known[oid] for oid in oids}
+        with self.connect() as connection:
+            return self.look(connection, *names)
 
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONFIRM_SECONDS", 0.0)
+    def look(self, connection: Server, *names: str) -> dict[str, CheckedTable]:
+        """Compare tables on a connection."""
+        publications = self.check.open(connection)
+        self.check.read_states(publications)
+        known = self.check.findings.tables
+        oids = [oid for oid, one in known.items() if not names or one.name.partition(".")[2] in names]
+        for _ in range(2):  # a difference counts once it is found again
+            self.check.check(publications, oids)
+            oids = [oid for oid in oids if oid in known]
+        return {known[oid].name.partition(".")[2]: known[oid] for oid in oids if oid in known}
 
 
 @contextmanager
@@ -228,9 +241,7 @@ CREATE TABLE r (id int, k int, PRIMARY KEY (id, k)) PARTITION BY LIST (k)
 ;CREATE PUBLICATION inserts FOR TABLE d WITH (publish = insert)"""
 
 
-def test_what_is_published_under_which_root_with_which_rows(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_published_under_which_root_with_which_rows(lab: Lab, tmp_path: Path) -> None:
     lab.require(15, "row filters and column lists")
     lab.run(*PARTITIONED.split(";"))
     publications = "leaves", "roots", "inserts"
@@ -254,7 +265,6 @@ def test_what_is_published_under_which_root_with_which_rows(
             "ALTER TABLE r DETACH PARTITION r2",
             "ALTER PUBLICATION leaves DROP TABLE tick",
         )
-        monkeypatch.setattr(module, "_STANDSTILL_SECONDS", -1.0)
         found = check()
         assert {name for name, one in found.items() if one.difference} == {"f", "r", "g"}
         (tick,) = (one for one in replica_tables(tmp_path / "lake").values() if one.name == "tick")
@@ -304,12 +314,9 @@ def test_tables_of_each_kind_with_deleted_rows_and_ended_versions(
 
 
 def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp_path: Path) -> None:
-    """Nor does a table whose owner denies access end the check of others."""
-    lab.run(
-        "CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE hidden (id int)", "CREATE TABLE seen (id int)"
-    )
-    with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]):
-        check = Checked(lab, tmp_path / "lake")
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with replicated(lab, tmp_path / "lake", ["INSERT INTO t SELECT generate_series(1, 9000)"]):
+        check, stop, waits = Checked(lab, tmp_path / "lake"), Event(), []
         check()
         with lab.connect() as other, other.transaction():
             other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
@@ -318,17 +325,188 @@ def test_a_look_waits_for_no_migration_and_no_migration_for_a_look(lab: Lab, tmp
                 check()
             assert time.monotonic() < began + 1
         with Connection(lab.dsn) as connection:
-            check.check.prepare(connection)
+            check.check.open(connection)
             assert connection.query("SHOW statement_timeout") == [("2s",)]
-        lab.run("CREATE ROLE reader LOGIN", "GRANT SELECT ON t, seen, tick TO reader")
-        lab.run("ALTER TABLE seen ENABLE ROW LEVEL SECURITY")
-        with Connection(f"{lab.dsn} options='-c role=reader'") as connection:
-            tables = check.check.prepare(connection).tables(check.check.findings.tables)
+
+        def look() -> None:
+            while not stop.is_set():
+                with suppress(ReplicationError):
+                    check()
+
+        with ThreadPoolExecutor() as pool, lab.connect() as other:
+            looking = pool.submit(look)
+            for _ in range(200):  # each waits for a look that reads the table
+                began = time.monotonic()
+                other.execute("ALTER TABLE t ALTER id SET STATISTICS 7")
+                waits.append(time.monotonic() - began)
+            stop.set()
+            looking.result()
+        assert sorted(waits)[100] < 0.1  # a busy machine makes some longer
+        assert max(waits) < 1
+    assert check.check.findings.tables
+    assert not check.requests
+
+
+NOT_COMPARED = {  # name of the table: SQL, and the reason
+    "inserts": (
+        "CREATE TABLE inserts (id int); CREATE PUBLICATION inserts FOR TABLE inserts WITH (publish = insert)",
+        "a publication leaves out operations",
+    ),
+    "apart": (
+        "CREATE SCHEMA s; CREATE TABLE s.apart (id int); GRANT SELECT ON s.apart TO reader",
+        "the role may not use its schema",
+    ),
+    "hidden": ("CREATE TABLE hidden (id int)", "the role may not read the table or its partitions"),
+    "root": (
+        "CREATE TABLE root (id int) PARTITION BY LIST (id); CREATE TABLE leaf PARTITION OF root DEFAULT;"
+        "GRANT SELECT ON root TO reader; CREATE PUBLICATION roots FOR TABLE root"
+        " WITH (publish_via_partition_root)",
+        "the role may not read the table or its partitions",
+    ),
+    "seen": (
+        "CREATE TABLE seen (id int); GRANT SELECT ON seen TO reader;"
+        "ALTER TABLE seen ENABLE ROW LEVEL SECURITY",
+        "row-level security hides rows from the role",
+    ),
+    "types": (
+        "CREATE TABLE types (v regtype); GRANT SELECT ON types TO reader",
+        "the columns v cannot be compared: the recording has their values in binary format",
+    ),
+    "large": (
+        "CREATE TABLE large (v int); INSERT INTO large SELECT generate_series(1, 12000);"
+        "GRANT SELECT ON large TO reader",
+        "it has no key, and more than 10,000 rows",
+    ),
+}
+
+
+def test_what_is_not_compared_is_named_with_the_reason(lab: Lab, tmp_path: Path, run: Run) -> None:
+    lab.require(14, "the option binary")
+    target, publications = tmp_path / "lake", ("p", "inserts", "roots")
+    lab.run("CREATE ROLE reader LOGIN", "GRANT SELECT ON tick TO reader")
+    lab.run(*";".join(statements for statements, _ in NOT_COMPARED.values()).split(";"))
+    try:
+        options = RecorderOptions(binary=True)
+        with lab.recording(*publications, options=options, snapshot=True) as recording:
+            recording.wait(Connected)
+            Replica(lab, target).replicate()
+        check = Checked(lab, target, *publications, dsn=f"{lab.dsn} options='-c role=reader'")
+        found = {name: one.refusal for name, one in check().items() if one.refusal}
+        store_self_check(check.target, check.check.findings)
+        dsn = lab.dsn.replace("user=postgres", "user=reader")
+        named = (f"--publication={name}" for name in publications)
+        doctor = run("doctor", "--dsn", dsn, *named, "--json").out
+    finally:
         lab.run("DROP OWNED BY reader", "DROP ROLE reader")
-        assert {one.relation.name: one.refusal for one in tables if one.refusal} == {
-            "hidden": "the role may not read the table or its partitions",
-            "seen": "row-level security hides rows from the role",
-        }
+    assert found.keys() == NOT_COMPARED.keys()
+    status = run("status", "--recording", lab.folder, "--target", target).out
+    advice = [one["found"] for one in json.loads(doctor)["findings"] if one["check"] == "self-check"]
+    for name, (_, reason) in NOT_COMPARED.items():
+        assert found[name].startswith(reason)
+        assert f".{name}: {reason}" in status
+        if name not in ("types", "large"):  # the server alone does not show these
+            assert any(f".{name}" in one and reason in one for one in advice)
+
+
+ASCII = "the database has the encoding SQL_ASCII, so texts need not be UTF-8"
+
+
+def test_a_database_whose_texts_need_not_be_utf_8(server: LabServer, tmp_path: Path, run: Run) -> None:
+    with Lab(server, tmp_path, "ENCODING 'SQL_ASCII' TEMPLATE template0") as lab:
+        lab.run(
+            "SET client_encoding = 'LATIN1'",
+            "CREATE TABLE tick (n int)",
+            r"""DO $$ BEGIN EXECUTE E'CREATE TABLE "t\xff" (id int PRIMARY KEY, "c\xff" text)'; END $$""",
+            "CREATE PUBLICATION p FOR ALL TABLES",
+        )
+        with replicated(lab, tmp_path / "lake", ["SELECT 1"]):
+            check = Checked(lab, tmp_path / "lake")
+            assert {one.refusal for one in check().values()} == {ASCII}
+            store_self_check(check.target, check.check.findings)
+        status = run("status", "--recording", lab.folder, "--target", tmp_path / "lake").out
+        assert rf"public.t\xff: {ASCII}" in status
+        assert rf"public.t\xff: {ASCII}" in run("doctor", "--dsn", lab.dsn).out
+
+
+TERMINATE = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'pgoutput' AND datname = current_database()"""
+
+
+def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "check._RECONNECT_SECONDS": 0.1,
+        "check._PATIENCE": 0,
+        "schedule._MIN_PAUSE": 0.1,
+    }.items():
+        monkeypatch.setattr(f"pgoutput.verification.selfcheck.{name}", value)
+    lab.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]), ThreadPoolExecutor() as pool:
+        check = Checked(lab, tmp_path / "lake", dsn=f"host={tmp_path}/none")
+        running = pool.submit(check.check.run)
+        try:
+            wait_until(lambda: check.attempts > 3)
+            assert len(check.told) == 1
+            for number in (1, 2):
+                check.dsn = lab.dsn
+                wait_until(lambda number=number: check.connected >= number)  # type: ignore[misc]
+                wait_until(lambda: any(one.time for one in check.check.findings.tables.values()), 30)
+                lab.run(TERMINATE)
+        finally:
+            check.stop.set()
+            running.result()
+    assert len(check.told) == 2
+    assert check.told[0].startswith("the self-check is tried again: ")
+
+
+class Conflicting(Connection):
+    """A connection to a standby. A table of the primary is locked during the first look at rows."""
+
+    def __init__(self, dsn: str, lock: Callable[[], None]) -> None:
+        self.errors: list[str] = []
+        super().__init__(dsn)
+        self._lock = lock
+
+    def __enter__(self) -> Conflicting:
+        return self
+
+    def query(self, query: Any, **options: Any) -> Any:
+        if "md5(convert_to" not in query or self.errors:
+            return super().query(query, **options)
+        with ThreadPoolExecutor() as pool:
+            pool.submit(self._lock)
+            try:
+                return super().query(
+                    query.replace("LIMIT", "AND pg_sleep(0.001) IS NOT NULL LIMIT"), **options
+                )
+            except ReplicationError as error:
+                self.errors.append(str(error))
+                raise
+
+
+@pytest.mark.nightly
+def test_a_conflict_on_a_standby_is_tried_again(lab: Lab, tmp_path: Path) -> None:
+    lab.run(
+        "CREATE TABLE t (id int PRIMARY KEY)", "DROP PUBLICATION p", "CREATE PUBLICATION p FOR TABLE t, tick"
+    )
+
+    def lock() -> None:
+        time.sleep(0.2)
+        lab.run("DO $$ BEGIN LOCK TABLE t; END $$")
+
+    with (
+        Standby(lab.server, max_standby_streaming_delay="0", hot_standby_feedback="off") as standby,
+        replicated(lab, tmp_path / "lake", ["INSERT INTO t SELECT generate_series(1, 600)"]),
+    ):
+        check = Checked(lab, tmp_path / "lake")
+        with Conflicting(f"{standby.dsn} dbname={lab.name}", lock) as connection:
+            assert not any(one.refusal or one.difference for one in check.look(connection, "t").values())
+            assert "conflict with recovery" in connection.errors[0]
+            (found,) = check.look(connection, "t").values()
+    assert found.time
+    assert not found.difference
+    assert not check.told
 
 
 SILENT = {  # what the recorder of the mutant below does not understand
@@ -354,16 +532,17 @@ def test_each_silent_fault_is_found_within_30_seconds_and_mended(
     monkeypatch.setattr(
         watch, "compare_catalogs", lambda _, new, connection: compare_catalogs(new, new, connection)
     )
-    monkeypatch.setattr(module, "_CONFIRM_SECONDS", 3.0)
     for name, (before, _) in SILENT.items():
         lab.run(*before.format(name, 50).split(";"))
     target, stop, applied, found = tmp_path / "lake", Event(), [0], {}
     with lab.recording(run={}, snapshot=True) as recording, ThreadPoolExecutor() as pool:
         recording.wait(Connected)
 
-        def request(name: str, keys: Any) -> Any:
-            place = request_snapshot(lab.folder, [name], {} if keys is None else {name: keys})
-            return partial(is_requested, place)
+        def request(name: str, keys: Any) -> str:
+            return str(request_snapshot(lab.folder, [name], {} if keys is None else {name: keys}))
+
+        def report(result: TableResult) -> None:
+            found[result.name] = time.monotonic()
 
         followed = Replicated(
             Recording(lab.folder),
@@ -373,6 +552,11 @@ def test_each_silent_fault_is_found_within_30_seconds_and_mended(
             lambda: parse_lsn(recording.wait(Progress).complete_lsn),
             lambda: applied[0],
             request,
+            lambda place: is_requested(locate(place)),
+            report,
+            print,
+            1 << 30,
+            stop,
         )
 
         def follow() -> None:
@@ -384,10 +568,7 @@ def test_each_silent_fault_is_found_within_30_seconds_and_mended(
                 on_progress=lambda progress: applied.__setitem__(0, progress.applied_segment),
             )
 
-        def report(result: TableResult) -> None:
-            found[result.name] = time.monotonic()
-
-        check = SelfCheck(followed, report, print, 1 << 30, stop)
+        check = SelfCheck(followed)
 
         def tables() -> Collection[CheckedTable]:
             return check.findings.tables.values()

@@ -47,6 +47,7 @@ from pgoutput.apply.schema import (
     follow_schema as follow_schema,
     make_layout as make_layout,
     read_layout as read_layout,
+    rename_columns as rename_columns,
     store_difference as store_difference,
     store_foreign_change as store_foreign_change,
 )

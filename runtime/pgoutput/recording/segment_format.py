@@ -223,14 +223,16 @@ class GoneTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenamedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A published table that has another name, or another schema, than the stream has shown so far."""
+    """A published table with another name or schema, or other column names, than the stream has shown."""
 
     oid: int
     namespace: str
     """Schema of the table; empty for pg_catalog, as in Relation messages."""
     name: str
     lsn: int
-    """End of the server's WAL when the recorder read the name."""
+    """End of the server's WAL when the recorder read the names."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Renamed columns, in the order of the renames: earlier and new name of each."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):

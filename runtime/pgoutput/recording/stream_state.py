@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -74,9 +75,10 @@ class StreamState:
         prepared: Transactions that are prepared now, by gid.
         truncates: By OID of a table, the xid of the session's last transaction that ended with a Truncate of
             the table. Only other Truncates may follow it. Streamed and prepared transactions do not count.
-        roots: By OID of a relation, the OIDs of the relations that were described immediately before it; 0 if
-            there was none. The server describes the root first, then the partition whose changes it sends as
-            the root's (maybe_send_schema in pgoutput.c).
+        partitions: LSN of the last description in the current segment, by the OIDs of a partition and of the
+            root as whose changes its changes are sent. The server describes the root, then the partition
+            (maybe_send_schema in pgoutput.c).
+        alone: OIDs of the relations that were described without a root.
 
     Args:
         source: Source of the stream.
@@ -102,9 +104,11 @@ class StreamState:
         self.prepared: dict[str, PreparedTransaction] = {one.gid: one for one in prepared}
         self.skipping: bool = False
         self.truncates: dict[int, int] = {}
-        self.roots: dict[int, set[int]] = {}
-        self._last_described: tuple[int, int] = (-1, 0)
-        """Position and OID of the last Relation; the position of a Type message that follows it directly."""
+        self.partitions: dict[tuple[int, int], int] = {}
+        self.alone: set[int] = set()
+        self._described: tuple[int, tuple[int, ...]] = (-1, ())
+        """Position of the last Relation or Type message, and OIDs of the relations that were described since
+        the last message of another kind."""
         self._truncated: tuple[OpenTransaction | None, int, tuple[int, ...]] = (None, 0, ())
         """Describes the last Truncate: its transaction, the number of changes up to and including it, and the
         OIDs of the tables that are named by it or by the Truncates immediately before it."""
@@ -169,6 +173,7 @@ class StreamState:
         self.transactions: int = 0
         self.last_commit_time: int | None = None
         self.relations: list[SchemaVersion] = []
+        self.partitions = {}
         self.statements: list[bytes] = []
         self.ends: list[TransactionEnd] = []
         keyframe = [encode_for(message, self._version) for message in self._keyframe()]
@@ -437,17 +442,20 @@ class StreamState:
         return None if self.skipping else event.message
 
     def _type(self, event: TransactionEvent[OpenTransaction]) -> Message:
-        position, oid = self._last_described
+        position, oids = self._described
         if position == self._position - 1:
-            self._last_described = self._position, oid
+            self._described = self._position, oids
         return event.message
 
     def _relation(self, event: TransactionEvent[OpenTransaction]) -> Message:
         message: Any = event.message
-        position, oid = self._last_described
-        is_next = position == self._position - 1
-        self.roots.setdefault(message.oid, set()).add(oid if is_next else 0)
-        self._last_described = self._position, message.oid
+        position, before = self._described
+        before = before if position == self._position - 1 else ()
+        self._described = self._position, (*before, message.oid)
+        if not before:
+            self.alone.add(message.oid)
+        elif not self.skipping:  # changes that are not stored may come between the two
+            self.partitions[message.oid, before[-1]] = self._last_lsn
         if self._relations.get(message.oid) != (relation := msgspec.structs.replace(message, xid=None)):
             self._relations[message.oid] = relation
             oids = dict.fromkeys(column.type_oid for column in message.columns)
@@ -463,6 +471,11 @@ class StreamState:
         if self.skipping:
             return None
         message: Any = event.message
+        position, described = self._described
+        if position == self._position - 1:  # the tables that it names, one after the other
+            self.alone.update(described)
+            for root, oid in pairwise(described):
+                self.partitions.pop((oid, root), None)
         transaction, count, oids = self._truncated
         changes = self._position - self._stored_others
         follows = transaction is event.transaction and count == changes

@@ -6,14 +6,16 @@ recorder stores remarks in the metadata of segments. They are applied after the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from pgoutput.apply import Difference, TableResult, store_difference, store_foreign_change
-from pgoutput.recording import GoneTable, IncompleteTable, Location, Recording
+from pgoutput.apply import Difference, TableResult, rename_columns, store_difference, store_foreign_change
+from pgoutput.errors import ReplicaError
+from pgoutput.recording import GoneTable, IncompleteTable, Location, Metadata, Recording
 from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
 from pgoutput.replica.names import Names
 from pgoutput.targets import (
@@ -28,7 +30,10 @@ from pgoutput.targets import (
     registered_oids,
     remove_table,
 )
+from pgoutput.views import schema_versions
 from pgoutput.wire import format_lsn
+
+_LOG: Final = logging.getLogger(__name__)
 
 Dropped: TypeAlias = Literal["keep", "archive", "drop"]
 """What happens to a table whose relation was dropped on the server: "keep" marks it, "archive" also gives its
@@ -61,6 +66,12 @@ def apply_remarks(
     known = recording.metadata([before])[0].incomplete if before in recording.numbers else ()
     metadata = recording.metadata(segments)
     gone = [one for segment in metadata for one in segment.gone]
+    copied = {
+        version.relation.oid: segment.number
+        for segment in metadata
+        if segment.kind == "snapshot"
+        for version in schema_versions([segment])
+    }
     reasons = {(one.oid, one.reason) for one in known}
     marks: list[tuple[IncompleteTable | GoneTable, Difference]] = [
         *(
@@ -70,8 +81,9 @@ def apply_remarks(
         ),
         *(
             (one, Difference(one.after_lsn, f"not published any more since {format_lsn(one.after_lsn)}"))
-            for one in gone
-            if not one.is_dropped
+            for segment in metadata
+            for one in segment.gone
+            if not one.is_dropped and copied.get(one.oid, 0) < segment.number  # not published again since
         ),
     ]
     if marks or gone:
@@ -89,7 +101,20 @@ def apply_remarks(
             names.note(one.oid, find_table(target, one.oid))
             error = "" if dropped == "drop" else errors.get(one.oid, "")
             yield TableResult(one.oid, one.namespace, one.name, {}, error=error, dropped=text)
+    _rename_columns(target, metadata)
     yield from names.follow(metadata)
+
+
+def _rename_columns(target: Location, segments: Sequence[Metadata]) -> None:
+    """Rename columns of tables as segments say, unless the stream has described them later."""
+    described = {one.relation.oid: one.lsn for one in schema_versions(segments)}
+    for one in (one for segment in segments for one in segment.renamed if one.columns):
+        if one.lsn <= described.get(one.oid, -1):
+            continue
+        try:
+            change_table(target, one.oid, partial(rename_columns, renamed=one.columns))
+        except ReplicaError as error:
+            _LOG.warning("the columns of %s.%s are not renamed: %s", one.namespace, one.name, error)
 
 
 def mark_foreign_changes(target: Location, oids: Iterable[int]) -> Iterator[TableResult]:

@@ -29,6 +29,8 @@ class CheckedTable(msgspec.Struct, omit_defaults=True):
     """What differs from the server; empty if nothing was found."""
     copied: str = ""
     """`state` when a copy was requested because of a difference. There is one copy for each state."""
+    request: str = ""
+    """File name of the request for the copy; empty if the copy is finished."""
 
 
 class SelfCheckReport(msgspec.Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,21 +28,6 @@ FIELD_ID: Final = b"PARQUET:field_id"
 """Key in the metadata of an Arrow field; the value is the column's field ID in a Parquet file."""
 
 
-class _RowGroup:
-    """A row group of a Parquet file. `RowGroup` documents the methods."""
-
-    def __init__(self, first: int, metadata: pq.RowGroupMetaData, columns: Mapping[str, int]) -> None:
-        self.rows: range = range(first, first + metadata.num_rows)
-        self._metadata, self._columns = metadata, columns
-
-    def bounds(self, name: str) -> tuple[Any, Any] | None:
-        if (number := self._columns.get(name)) is None:
-            return None
-        found = self._metadata.column(number).statistics
-        is_known = found is not None and found.has_min_max and found.has_null_count and not found.null_count
-        return (found.min, found.max) if is_known else None
-
-
 def read_parquet(
     folder: Location, file: DataFile, schema: pa.Schema, ids: Mapping[str, int] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -57,11 +42,7 @@ def read_parquet(
     Raises:
         ReplicaError: The data file does not exist any more, or is damaged.
     """
-    try:
-        with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
-            yield from _read_groups(parquet, schema, ids)
-    except (OSError, pa.ArrowException) as error:
-        raise table_error(folder / file.path, "the data file cannot be read", error) from error
+    return (batch for _, batch in read_groups(folder, file, schema, lambda _: True, ids))
 
 
 def read_groups(
@@ -71,23 +52,32 @@ def read_groups(
     wanted: Callable[[RowGroup], bool],
     ids: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the wanted row groups of a data file: number of the first row, and rows."""
+    """Yield the wanted row groups of a data file: number of the first row, and rows; else as `read_parquet`.
+
+    Row groups are read one at a time: the writer held one row group in memory, but a batch with rows of
+    several row groups could need more memory.
+    """
     try:
         with _open(folder, file) as source, pq.ParquetFile(source) as parquet:
-            names = {parquet.schema.column(at).path: at for at in range(len(parquet.schema))}
-            present = _names_in_file(parquet.schema_arrow, schema, ids)
-            columns = {name: names[of] for name, of in present.items() if of in names}
-            first = 0
+            present, first = _names_in_file(parquet.schema_arrow, schema, ids), 0
             for number in range(parquet.num_row_groups):
                 group = parquet.metadata.row_group(number)
-                if wanted(_RowGroup(first, group, columns)):
-                    at = first
+                at, first = first, first + group.num_rows
+                if wanted(RowGroup(range(at, first), partial(_bounds, group, present))):
                     for batch in parquet.iter_batches(_BATCH_ROWS, [number], [*present.values()], False):
                         yield at, _with_schema(batch, schema, present)
                         at += batch.num_rows
-                first += group.num_rows
     except (OSError, pa.ArrowException) as error:
         raise table_error(folder / file.path, "the data file cannot be read", error) from error
+
+
+def _bounds(group: pq.RowGroupMetaData, present: Mapping[str, str], name: str) -> tuple[Any, Any] | None:
+    paths = [group.column(number).path_in_schema for number in range(group.num_columns)]
+    if present.get(name) not in paths:
+        return None
+    found = group.column(paths.index(present[name])).statistics
+    is_known = found is not None and found.has_min_max and found.has_null_count and not found.null_count
+    return (found.min, found.max) if is_known else None
 
 
 def _open(folder: Location, file: DataFile) -> pa.NativeFile:
@@ -97,20 +87,6 @@ def _open(folder: Location, file: DataFile) -> pa.NativeFile:
         raise ReplicaError(
             f"{folder / file.path}: the table refers to this data file, but the file is missing. {LOST}"
         ) from None
-
-
-def _read_groups(
-    parquet: pq.ParquetFile, schema: pa.Schema, ids: Mapping[str, int] | None
-) -> Iterator[pa.RecordBatch]:
-    present = _names_in_file(parquet.schema_arrow, schema, ids)
-    names = list(present.values())
-    # Read one row group at a time: the writer held one row group in memory, but a batch with rows of several
-    # row groups could need more memory.
-    groups = ([number] for number in range(parquet.num_row_groups))
-    for batch in chain.from_iterable(
-        parquet.iter_batches(_BATCH_ROWS, group, names, use_threads=False) for group in groups
-    ):
-        yield _with_schema(batch, schema, present)
 
 
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, present: Mapping[str, str]) -> pa.RecordBatch:

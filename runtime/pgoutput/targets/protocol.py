@@ -86,14 +86,13 @@ class State(NamedTuple):
     """Last commit time of the changes since the preceding state, as in `ChangeRange`."""
 
 
-class RowGroup(Protocol):
+class RowGroup(NamedTuple):
     """A part of a data file that can be read alone."""
 
     rows: range
     """Numbers of its rows in the file."""
-
-    def bounds(self, name: str) -> tuple[Any, Any] | None:
-        """Return least and greatest value of a column; None if they are not known, or if it has NULLs."""
+    bounds: Callable[[str], tuple[Any, Any] | None]
+    """Returns least and greatest value of a column; None if they are not known, or if it has NULLs."""
 
 
 class DataFile(msgspec.Struct, frozen=True):

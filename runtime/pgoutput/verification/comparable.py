@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgoutput import catalog
 from pgoutput.errors import ReplicaError
-from pgoutput.messages import Relation
+from pgoutput.messages import RelationColumn
+from pgoutput.views import Column
 from pgoutput.wire import shown_text
 
 
-def check_columns(relation: Relation, *, binary: bool, server_version: int) -> None:
+def check_columns(
+    columns: Sequence[Column] | Sequence[RelationColumn], *, binary: bool, server_version: int
+) -> None:
     """Check that each column has a type whose text in a replica equals the server's text.
 
     Args:
-        relation: The relation, with base types in place of domains.
+        columns: The columns, with base types in place of domains.
         binary: Whether the recording has values in binary format.
         server_version: Version of the server as server_version_num.
 
     Raises:
         ReplicaError: The text of some columns may differ.
     """
-    if binary and (names := [one.name for one in relation.columns if not _is_text_known(one.type_oid)]):
+    if binary and (names := [one.name for one in columns if not _is_text_known(one.type_oid)]):
         raise ReplicaError(
             f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
             "format, which pgoutput does not convert to the server's text. Name only other tables (--table), "
@@ -27,7 +32,7 @@ def check_columns(relation: Relation, *, binary: bool, server_version: int) -> N
         )
     # Before PostgreSQL 12, the server rounds a float in its text (extra_float_digits is 0 by default).
     if server_version < 120_000 and (
-        names := [one.name for one in relation.columns if _type_name(one.type_oid).startswith("float")]
+        names := [one.name for one in columns if _type_name(one.type_oid).startswith("float")]
     ):
         raise ReplicaError(
             f"the columns {_listed(names)} cannot be compared: they have floats, which servers before "

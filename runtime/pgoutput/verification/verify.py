@@ -485,7 +485,7 @@ class _Comparison(msgspec.Struct):
         binary = self.source.options.get("binary") == "on"
         pair.identity = key_columns(relation) if table.has_key and not binary else []
         with pair.errors():
-            check_columns(relation, binary=binary, server_version=connection.server_version)
+            check_columns(relation.columns, binary=binary, server_version=connection.server_version)
             as_of = self.as_of.table(relation, folder)
             pair.may_differ = as_of.may_differ
             pair.replica = ReplicaRows(as_of, progress.ranges, self.row_hash.function, pair.key)

@@ -22,7 +22,7 @@ from pgoutput.apply.schema.differences import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.apply.schema.evolution import follow_schema, keeps_files
+from pgoutput.apply.schema.evolution import follow_schema, keeps_files, rename_columns
 from pgoutput.apply.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "keeps_files",
     "make_layout",
     "read_layout",
+    "rename_columns",
     "store_difference",
     "store_foreign_change",
     "store_unmatched",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 import pyarrow as pa
 
 from pgoutput.apply.chunks import Chunk
 from pgoutput.apply.data_files import DataFiles
 from pgoutput.apply.schema.conversion import convert_batch, text_adjustments
-from pgoutput.apply.schema.layout import TableLayout, make_layout, read_layout
-from pgoutput.targets import Table
+from pgoutput.apply.schema.layout import TableLayout, delta_names, make_layout, read_layout
+from pgoutput.targets import KEY, NAME, Table
 
 
 def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:
@@ -32,13 +35,37 @@ def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool
             table.commit([], [], schema=new.schema)
         else:
             table.change_columns(_added_columns(new), described)
-        return read_layout(table, f"{chunk.namespace}.{chunk.name}")
-    source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
-    batches = (
-        convert_batch(batch, old, new, chunk.columns) for file in source for batch in source.read(file)
-    )
-    table.commit(target.write(batches), None, schema=new.schema)
+    else:
+        _rewrite(table, old, new)
     return read_layout(table, f"{chunk.namespace}.{chunk.name}")
+
+
+def rename_columns(table: Table, renamed: Iterable[tuple[str, str]]) -> None:
+    """Rename columns of a Delta table, each from an earlier to a new name; leave out those that it lacks."""
+    old = read_layout(table, table.properties.get(NAME, ""))
+    names = {one.name: one.name for one in old.columns}
+    for was, now in renamed:
+        if now not in names.values():
+            names = {name: now if last == was else last for name, last in names.items()}
+    columns = [msgspec.structs.replace(one, name=names[one.name]) for one in old.columns]
+    if columns == [*old.columns]:
+        return
+    earlier = {now: name for name, now in names.items()}
+    new = make_layout(columns, table.place.parent, history=old.end is not None, old=old, renamed=earlier)
+    if KEY in table.properties:
+        stored = dict(zip(delta_names(old.columns), delta_names(columns), strict=True))
+        key = [stored[name] for name in msgspec.json.decode(table.properties[KEY])]
+        table.set_properties({KEY: msgspec.json.encode(key).decode()})
+    if can_rename(table, old, new) and only_adds_columns(new, old, renames=True):
+        table.commit([], [], schema=new.schema)
+    else:
+        _rewrite(table, old, new)
+
+
+def _rewrite(table: Table, old: TableLayout, new: TableLayout) -> None:
+    source, target = DataFiles(table, old.schema), DataFiles(table, new.schema)
+    batches = (convert_batch(batch, old, new, new.columns) for file in source for batch in source.read(file))
+    table.commit(target.write(batches), None, schema=new.schema)
 
 
 def can_rename(table: Table, old: TableLayout, new: TableLayout) -> bool:

@@ -333,7 +333,7 @@ def _find_uncompared(connection: Connection, publications: Sequence[str]) -> Ite
         published = Publications(connection, publications)
         names: defaultdict[str, list[str]] = defaultdict(list)
         for table in published.tables(published.states()):
-            names[table.refusal].append(table.name)
+            names[table.refusal].append(table.full_name)
         for reason, tables in sorted(names.items()):
             if reason:
                 text = f"{listed(tables)}: {reason}"

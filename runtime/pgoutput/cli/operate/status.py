@@ -20,7 +20,7 @@ from pgoutput.recording import Metadata, Recording, Source, locate
 from pgoutput.wire import format_lsn, format_time, parse_lsn
 
 if TYPE_CHECKING:
-    from pgoutput.recorder import SlotStatus
+    from pgoutput.recorder import Connection, SlotStatus
     from pgoutput.replica import Positions, ReplicaTable
 
 LONG_SECONDS: float = 60.0
@@ -132,8 +132,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
     lost = ""
     if dsn is not None:
         try:
-            slot = _slot(dsn, last.source.slot)
-            lost = _lost(slot, place) or _lost_publication(dsn, last.source)
+            slot, lost = _ask(dsn, last.source, place)
         except ReplicationError as error:
             unknown, refused = str(error), error
     status = Status(
@@ -176,12 +175,14 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
     )
 
 
-def _slot(dsn: str, name: str) -> SlotStatus | None:
+def _ask(dsn: str, source: Source, place: str) -> tuple[SlotStatus | None, str]:
+    """Return the state of a recording's slot, and why the recording cannot be continued; empty if it can."""
     require("recorder", "psycopg")
-    from pgoutput.recorder import read_slot_status
+    from pgoutput.recorder import Connection, read_slot_status
 
-    with refused_values():
-        return read_slot_status(dsn, name)
+    with refused_values(), Connection(dsn) as connection:
+        slot = read_slot_status(connection, source.slot)
+        return slot, _lost(slot, place) or _lost_publication(connection, source)
 
 
 def _lost(slot: SlotStatus | None, place: str) -> str:
@@ -203,11 +204,11 @@ def _lost(slot: SlotStatus | None, place: str) -> str:
     return ""
 
 
-def _lost_publication(dsn: str, source: Source) -> str:
+def _lost_publication(connection: Connection, source: Source) -> str:
     """Return why a recording lacks changes of a publication; empty if it lacks none, or on another server."""
     from psycopg import sql
 
-    from pgoutput.recorder import Connection, PermissionDenied
+    from pgoutput.recorder import PermissionDenied
 
     query = sql.SQL(_PUBLICATIONS).format(
         names=[*source.publications],
@@ -215,7 +216,7 @@ def _lost_publication(dsn: str, source: Source) -> str:
         database=source.database,
         system_identifier=source.system_identifier,
     )
-    with suppress(PermissionDenied), Connection(dsn) as connection:  # pg_control_system may be revoked
+    with suppress(PermissionDenied):  # pg_control_system may be revoked
         for name, oid in connection.query(query):
             if oid is None:
                 return f"the publication {name} does not exist (if it was renamed, rename it back)"

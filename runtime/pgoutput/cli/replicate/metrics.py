@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pgoutput.cli.common.lag import LagClock, last_commit_time, unix_seconds
 from pgoutput.cli.common.metrics import Metric, Metrics
 from pgoutput.recording import Recording
 from pgoutput.replica import TableResult, replica_table, replica_tables
-
-if TYPE_CHECKING:
-    from pgoutput.verification import SelfCheck
 
 _SILENCE_SECONDS: Final = 600.0
 """Seconds without a report after which a query counts as stuck; one table may take minutes."""
@@ -21,6 +17,8 @@ _SILENCE_SECONDS: Final = 600.0
 _TABLES: Final = 20
 """Largest number of tables with metrics of their own, unless details are wanted."""
 
+
+SELF_CHECK_DIFFERENCES: Final = "pgoutput_replica_self_check_differences"
 
 REPLICA: Final = (
     Metric("pgoutput_replica_batches_total", "Micro-batches applied."),
@@ -44,12 +42,8 @@ REPLICA: Final = (
     Metric("pgoutput_replica_failed_tables", "Tables whose changes cannot be applied."),
     Metric("pgoutput_replica_tables_that_may_differ", "Tables that may differ from their source."),
     Metric(
-        "pgoutput_replica_self_check_differences",
+        SELF_CHECK_DIFFERENCES,
         "Tables in which the self-check of `pgoutput sync` has found a difference.",
-    ),
-    Metric(
-        "pgoutput_replica_self_check_timestamp_seconds",
-        "When the self-check of `pgoutput sync` has last compared a table.",
     ),
     Metric(
         "pgoutput_replica_last_commit_timestamp_seconds",
@@ -66,16 +60,6 @@ REPLICA: Final = (
     ),
 )
 """The metrics of a replica."""
-
-SELF_CHECK: Final[dict[str, Callable[[SelfCheck], float]]] = {
-    "pgoutput_replica_self_check_differences": lambda check: sum(
-        bool(one.difference) for one in check.findings.tables.values()
-    ),
-    "pgoutput_replica_self_check_timestamp_seconds": lambda check: max(
-        (one.time for one in check.findings.tables.values()), default=0.0
-    ),
-}
-"""The values of the metrics of a self-check."""
 
 
 class ReplicaMetrics:

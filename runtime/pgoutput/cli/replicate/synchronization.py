@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from hashlib import sha256
 from threading import Event
 from typing import IO
@@ -21,7 +20,7 @@ from pgoutput.cli.common.printing import printable
 from pgoutput.cli.common.signals import stop_at_signals
 from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
 from pgoutput.cli.record.recording import decode_event, is_line
-from pgoutput.cli.replicate.metrics import REPLICA, SELF_CHECK
+from pgoutput.cli.replicate.metrics import REPLICA, SELF_CHECK_DIFFERENCES
 from pgoutput.cli.replicate.replication import Output, Run, apply_changes, replicate
 from pgoutput.errors import RecordingError
 from pgoutput.recorder import (
@@ -177,10 +176,9 @@ def _self_check(
     """Compare the replica of a run with the server, in a thread, during a `with` block."""
     ends = Event()
 
-    def request(name: str, keys: Collection[tuple[str, ...]] | None) -> Callable[[], bool]:
-        return partial(
-            is_requested, request_snapshot(run.recording, [name], {} if keys is None else {name: keys})
-        )
+    def request(name: str, keys: Collection[tuple[str, ...]] | None) -> str:
+        file = request_snapshot(run.recording, [name], {} if keys is None else {name: keys})
+        return file.path.rpartition("/")[2]
 
     replicated = Replicated(
         Recording(run.recording, may_be_empty=True),
@@ -190,10 +188,14 @@ def _self_check(
         lambda: observed.complete_lsn,
         lambda: run.applied_segment,
         request,
+        lambda name: is_requested(locate(run.recording) / name),
+        run.add,
+        run.output.warn,
+        copied_bytes,
+        ends,
     )
-    check = SelfCheck(replicated, run.add, run.output.warn, copied_bytes, ends)
-    for name, value in SELF_CHECK.items():
-        run.metrics.set(name, partial(value, check))
+    check = SelfCheck(replicated)
+    run.metrics.set(SELF_CHECK_DIFFERENCES, lambda: len(check.findings.texts("difference")))
     thread = threading.Thread(target=check.run, name="pgoutput-self-check", daemon=True)
     thread.start()
     try:

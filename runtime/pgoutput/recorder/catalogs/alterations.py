@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from functools import partial
 from typing import Final
 
@@ -10,7 +9,6 @@ from psycopg import sql
 
 from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Description
 from pgoutput.recorder.catalogs.column_changes import (
-    ATTACHED,
     SET_BACK,
     WITHOUT_ROWS,
     altered_columns,
@@ -44,8 +42,6 @@ class Alterations:
     Attributes:
         reasons: Text that tells what was altered, by OID of each table whose rows were altered without being
             sent.
-        attached: For each table that may have been a partition for a time, the set of its column names. A
-            partitioned table with the same column names may have been its root.
         pending: List by OID of each table that may be incomplete. Each element has the values for one
             `PendingTable`: text of the reason, `descriptions` and `truncated_by`.
 
@@ -60,7 +56,6 @@ class Alterations:
         self._after = after
         self._connection = connection
         self._altered_types = altered_types(before, after)
-        self.attached: list[Set[str]] = []
         self.pending: dict[int, list[tuple[str, tuple[Description, ...], int | None]]] = {}
         self.reasons: dict[int, str] = {}
         for oid, table in after.tables.items():
@@ -136,8 +131,6 @@ class Alterations:
         is_through_root = any(one.settings.get("pubviaroot") for one in self._after.publications)
         if is_through_root and old.above and old.above != new.above:
             storages[MOVED] = [""]
-        if ATTACHED in columns or MOVED in storages:
-            self.attached.append(new.columns.keys())
         if columns and columns.keys() <= WITHOUT_ROWS and is_empty(self._connection, new.oid):
             columns = {}
         # Do not report that the table was rewritten if the rewrite is explained: if it hides no changes, and

@@ -98,6 +98,7 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """The rows of pg_inherits that lead from the published table down to this partition, as `OID:xmin` each.
 
     A text ends with `+` if its partition was created by CREATE TABLE … PARTITION OF, not attached later.
+    A DROP that was rolled back removes the `+`.
     """
     identifies_rows: bool = True
     """Whether old and key tuples contain all columns of the published table's replica identity.
@@ -107,6 +108,13 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """
     is_repacked: bool = False
     """Whether the catalogs prove that the current TOAST table was created by REPACK (CONCURRENTLY)."""
+    sequences: str = ""
+    """relfilenodes of the sequences that columns own: since PostgreSQL 15, SET LOGGED rewrites them too."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The links without `+`."""
+        return tuple(one.rstrip("+") for one in self.links)
 
 
 class CatalogTable(msgspec.Struct, frozen=True):
@@ -120,8 +128,6 @@ class CatalogTable(msgspec.Struct, frozen=True):
     """Name of the table, without its schema."""
     row_version: str
     """xmin of the table's row in pg_class; changes if the table is attached or detached as a partition."""
-    is_original: bool
-    """Whether a pg_attribute row is unchanged since CREATE TABLE: then the table was never attached."""
     greatest_number: int
     """Greatest number (attnum) of the columns that the table has ever had."""
     columns: dict[str, Column]

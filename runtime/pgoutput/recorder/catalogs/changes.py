@@ -14,6 +14,7 @@ from psycopg import sql
 from pgoutput.errors import ChangesLost
 from pgoutput.recorder.catalogs.alterations import Alterations
 from pgoutput.recorder.catalogs.catalog import Catalog, sent_namespace
+from pgoutput.recorder.catalogs.column_changes import renamed_columns
 from pgoutput.recorder.catalogs.incomplete_tables import incomplete_table, lasting_reasons
 from pgoutput.recorder.catalogs.pending_tables import PendingTable
 from pgoutput.recorder.catalogs.publication_changes import altered_publications, republished_tables
@@ -52,9 +53,10 @@ def check_publication_oids(before: Catalog, after: Catalog) -> None:
     for one in after.publications:
         if (old := known.get(one.name)) is not None and old.oid != one.oid:
             raise PublicationRecreated(
-                f"the publication {sql.Identifier(one.name).as_string()} was dropped and created anew after "
-                f"{format_lsn(before.lsn)} (its OID was {old.oid} and is {one.oid}): changes that were made "
-                "meanwhile are not in the stream. Record anew from a new slot and in another folder"
+                f"the publication {sql.Identifier(one.name).as_string()} was dropped and created anew, or "
+                f"another was renamed to it, after {format_lsn(before.lsn)} (its OID was {old.oid} and is "
+                f"{one.oid}): changes that were made meanwhile are not in the stream. Record anew from a new "
+                "slot and in another folder"
             )
 
 
@@ -77,14 +79,6 @@ def compare_catalogs(
         is_new = oid not in before.tables and oid not in copied
         if is_new and not alterations.is_complete_since_published(table):
             reasons[oid] = f"published {since}: earlier rows are missing"
-    attached = alterations.attached + [
-        table.columns.keys()
-        for oid, table in after.tables.items()
-        if oid > before.greatest_oid and not table.is_original
-    ]
-    for oid, table in after.tables.items():
-        if table.is_root and table.columns.keys() in attached:
-            reasons.setdefault(oid, f"may have had another partition for a time {since}")
     gone = {oid: table for oid, table in before.tables.items() if oid not in after.tables}
     tables = after.tables | gone
     for oid in existing_relations(connection, [*gone]):
@@ -129,18 +123,35 @@ def compare_catalogs(
             for oid, found in pending.items()
             for reason, descriptions, xid in found
         ),
-        renamed_tables(after, {oid: table.sent_name for oid, table in before.tables.items()}),
+        renamed_tables(
+            after,
+            {oid: table.sent_name for oid, table in before.tables.items()},
+            # The event trigger describes them in the stream.
+            {} if after.ddl_events else _renamed_columns(before, after),
+        ),
     )
 
 
-def renamed_tables(catalog: Catalog, names: Mapping[int, tuple[str, str]]) -> tuple[RenamedTable, ...]:
-    """Return the tables of `names`, a mapping from OIDs to schemas and names, that have other names now."""
+def renamed_tables(
+    catalog: Catalog,
+    names: Mapping[int, tuple[str, str]],
+    columns: Mapping[int, tuple[tuple[str, str], ...]] = {},
+) -> tuple[RenamedTable, ...]:
+    """Return the tables of `names`, a mapping from OIDs to schemas and names, that have other names now.
+
+    `columns` has the renamed columns of tables.
+    """
     named = {oid: catalog.tables[oid].sent_name for oid in names if oid in catalog.tables}
     return tuple(
-        RenamedTable(oid=oid, namespace=namespace, name=name, lsn=catalog.lsn)
+        RenamedTable(oid=oid, namespace=namespace, name=name, lsn=catalog.lsn, columns=columns.get(oid, ()))
         for oid, (namespace, name) in named.items()
-        if names[oid] != (namespace, name)
+        if names[oid] != (namespace, name) or columns.get(oid)
     )
+
+
+def _renamed_columns(before: Catalog, after: Catalog) -> dict[int, tuple[tuple[str, str], ...]]:
+    known = {oid: before.tables[oid] for oid in before.tables.keys() & after.tables.keys()}
+    return {oid: renamed_columns(old, after.tables[oid]) for oid, old in known.items()}
 
 
 def _own_partitions(
@@ -157,7 +168,7 @@ def _own_partitions(
         time: Time at which `after` was read, in microseconds since 2000-01-01 00:00 UTC.
         republished: OIDs of the tables whose published changes differ between `before` and `after`.
     """
-    links = {oid: one.links for table in before.tables.values() for oid, one in table.storages.items()}
+    links = {oid: one.path for table in before.tables.values() for oid, one in table.storages.items()}
     found = {
         oid: storage.name.partition(".")
         for table in after.tables.values()
@@ -165,7 +176,7 @@ def _own_partitions(
         if oid not in before.tables.keys() | after.tables.keys()
         and (
             table.oid in republished
-            or (links.get(oid) != storage.links and not all(link.endswith("+") for link in storage.links))
+            or (links.get(oid) != storage.path and not all(link.endswith("+") for link in storage.links))
         )
     }
     return tuple(

@@ -143,6 +143,14 @@ def _is_rename_visible(old: Mapping[str, Column], new: Mapping[str, Column]) -> 
     return names[-1][0] == names[-1][1] and renamed.isdisjoint(old)
 
 
+def renamed_columns(old: CatalogTable, new: CatalogTable) -> tuple[tuple[str, str], ...]:
+    """Return earlier and new name of each renamed column; () if a new name was the name of another column."""
+    names = {column.number: name for name, column in old.columns.items()}
+    pairs = [(names.get(column.number, name), name) for name, column in new.columns.items()]
+    renamed = tuple((was, now) for was, now in pairs if was != now)
+    return renamed if old.columns.keys().isdisjoint(now for _, now in renamed) else ()
+
+
 def with_undescribed(before: Catalog, after: Catalog) -> Catalog:
     """Return `after`, with `undescribed` set for each table with an alteration not yet seen in the stream.
 

@@ -19,6 +19,7 @@ from pgoutput.jsonlines import from_json
 from pgoutput.messages import Relation
 from pgoutput.recorder.catalogs.catalog import Description
 from pgoutput.recording import IncompleteTable, SchemaVersion
+from pgoutput.wire import stored_name
 
 
 class PendingTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ def harmless_descriptions(
 
 def description_of(relation: Relation) -> Description:
     """Return the columns of a Relation message as a `Description`."""
-    return tuple((one.name, one.type_oid, one.type_modifier) for one in relation.columns)
+    return tuple((stored_name(one.name), one.type_oid, one.type_modifier) for one in relation.columns)
 
 
 def contradicted(pending: Iterable[PendingTable], versions: Iterable[SchemaVersion]) -> list[PendingTable]:

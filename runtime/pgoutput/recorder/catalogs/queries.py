@@ -55,7 +55,7 @@ transaction ID in xmax, and no usable cmin.
 """
 
 _TABLES: Final = """\
-SELECT c.oid, n.nspname, c.relname, c.xmin, EXISTS ({unaltered}), c.relnatts,
+SELECT c.oid, n.nspname, c.relname, c.xmin, c.relnatts,
     (SELECT json_object_agg(attname, json_build_array(attnum, a.xmin::text, atttypid::int8, atttypmod,
             {origin}, CASE WHEN typoutput::oid < {first} THEN typoutput::oid::int8
                 ELSE (SELECT CASE prosrc WHEN 'textout' THEN 47 ELSE p.oid::int8 END
@@ -89,6 +89,10 @@ SELECT root, part, nspname || '.' || c.relname,
         SELECT 1 FROM pg_depend d JOIN pg_index ON indrelid = part JOIN pg_class i ON i.oid = indexrelid
         WHERE d.classid = 'pg_class'::regclass AND d.objid = c.reltoastrelid AND d.refobjid = part
             AND i.xmin = d.xmin AND i.xmax::text = '0' AND i.cmin::text::int8 < d.cmin::text::int8
+    ), (
+        SELECT string_agg(s.relfilenode::text, ' ' ORDER BY s.oid)
+        FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        WHERE d.refclassid = d.classid AND d.refobjid = part AND d.classid = 'pg_class'::regclass
     )
 FROM found JOIN pg_class r ON r.oid = root JOIN pg_class c ON c.oid = part
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind <> 'p'"""
@@ -297,7 +301,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
         published=published,
         first=sql.Literal(FIRST_CUSTOM_OID),
         origin=sql.SQL("CASE {} ELSE '' END").format(sql.SQL(" ").join(map(sql.SQL, origins))),
-        unaltered=sql.SQL(_COLUMN_ROWS.format(relation="c.oid", negation="")),
     )
     storages = _read_storages(connection, published)
     tables = {
@@ -306,7 +309,6 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             stored_name(namespace),
             stored_name(name),
             version,
-            is_original == "t",
             int(greatest_number),
             _parse_columns(columns),
             memberships.get(int(oid), {}),
@@ -314,9 +316,7 @@ def query_catalog(connection: Connection, names: Sequence[str], lsn: int) -> Cat
             storages.get(int(oid), {}),
             above=above or "",
         )
-        for oid, namespace, name, version, is_original, greatest_number, columns, above in connection.query(
-            tables_query
-        )
+        for oid, namespace, name, version, greatest_number, columns, above in connection.query(tables_query)
     }
     types = _read_types(connection, published)
     # Changes of a partition are sent as those of the topmost table that any of the publications publishes.
@@ -383,7 +383,20 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
     unaltered = sql.SQL(_COLUMN_ROWS.format(relation="inhrelid", negation=""))
     query = sql.SQL(_STORAGES).format(published=published, unaltered=unaltered)
     for row in connection.query(query):
-        root, part, name, kind, file, toast, version, is_truncated, links, identifies, is_repacked = row
+        (
+            root,
+            part,
+            name,
+            kind,
+            file,
+            toast,
+            version,
+            is_truncated,
+            links,
+            identifies,
+            is_repacked,
+            sequences,
+        ) = row
         storages.setdefault(int(root), {})[int(part)] = Storage(
             stored_name(name),
             kind,
@@ -394,6 +407,7 @@ def _read_storages(connection: Connection, published: sql.Composed) -> dict[int,
             tuple(links.split()),
             identifies == "t",
             is_repacked == "t",
+            sequences or "",
         )
     return storages
 

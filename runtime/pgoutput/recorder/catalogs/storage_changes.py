@@ -46,7 +46,7 @@ def altered_storages(
             that it was neither truncated nor rewritten by ALTER TABLE.
         sends_truncate: Whether the server sends the TRUNCATE of the table.
     """
-    known = {link for one in old.storages.values() for link in one.links}
+    known = {link for one in old.storages.values() for link in one.path}
     reasons: dict[str, list[str]] = {}
 
     def reason(oid: int) -> str:
@@ -56,7 +56,7 @@ def altered_storages(
         if was is None:
             is_complete = all(link in known or link.endswith("+") for link in now.links)
             return "" if now.file == oid and (is_complete or is_empty(oid)) else "attached"
-        if was.links != now.links:
+        if was.path != now.path:
             return "detached and attached again"
         if was.kind != now.kind:
             return "unlogged for a time"
@@ -66,7 +66,7 @@ def altered_storages(
             return ""
         if was.toast and now.toast:  # only ALTER TABLE gives the table another TOAST table
             if was.toast != now.toast:
-                return REPACKED if now.is_repacked else SET_LOGGED
+                return REPACKED if now.is_repacked and was.sequences == now.sequences else SET_LOGGED
             return "" if (oid == new.oid and sends_truncate) or has_old_row(oid) else TRUNCATED
         if has_old_row(oid):
             return ""

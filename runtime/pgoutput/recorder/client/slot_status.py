@@ -92,19 +92,17 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest open transaction of the server; the slot retains WAL from the transaction's start on."""
 
 
-def read_slot_status(dsn: str, slot: str) -> SlotStatus | None:
+def read_slot_status(connection: Connection, slot: str) -> SlotStatus | None:
     """Return the state of a replication slot; None if the slot does not exist.
 
     Args:
-        dsn: Connection string of libpq. Every role may read the slot. To read about its client, the
+        connection: A connection to the server. Every role may read the slot. To read about its client, the
             role needs the privileges of `pg_monitor`.
         slot: Name of the slot.
 
     Raises:
-        ConnectionLost: The connection was refused or lost.
-        ReplicationError: The DSN has unusable values, or the server refuses the query.
-        ValueError: The DSN cannot be parsed.
+        ConnectionLost: The connection was lost.
+        ReplicationError: The server refuses the query.
     """
-    with Connection(dsn) as connection:
-        rows = connection.query(sql.SQL(_QUERY).format(slot))
-        return msgspec.json.decode(rows[0][0], type=SlotStatus) if rows else None
+    rows = connection.query(sql.SQL(_QUERY).format(slot))
+    return msgspec.json.decode(rows[0][0], type=SlotStatus) if rows else None

@@ -94,6 +94,8 @@ class SessionRemarks:
         """Maps a table's OID to the LSN of the last reading of the catalogs that showed altered columns."""
         self._following_columns: dict[int, tuple[str, ...]] = {}
         """`Metadata.following_columns`: kept, because a transaction may commit in a later segment."""
+        self._reported = {one.oid: one.lsn for one in state.incomplete}
+        """Maps a table's OID to the LSN with which it was last recorded as incomplete."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -128,7 +130,8 @@ class SessionRemarks:
 
         - a schema version with other columns or another name than the catalogs as last read,
         - a logical message that describes a DDL statement,
-        - a Truncate of a partitioned table.
+        - a Truncate of a partitioned table,
+        - changes of a partition that has another root in the catalogs, or none.
 
         Args:
             session: The session.
@@ -137,16 +140,13 @@ class SessionRemarks:
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
-        partitions = _partitions(catalog)
-        new = {
-            one.oid
-            for one in relations
-            if not _is_described(catalog, one, partitions.get(one.oid), session.roots[one.oid])
-        }
+        known = _partitions(catalog).keys() - session.alone
+        new = {one.oid for one in relations if one.oid not in known and not _is_described(catalog, one)}
         names = {one.oid: (stored_name(one.namespace), stored_name(one.name)) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
         is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
+        is_due = is_due or self._former_roots(session.partitions)
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
             # Record the tables as incomplete now. A later reading may show the same columns as the last one,
@@ -160,7 +160,11 @@ class SessionRemarks:
         if existing is not None:
             self._note_following_columns()
         self._note_described(relations)
-        self._note_gone(relations, new if existing is None else existing, session.roots)
+        self._note_gone(relations, new if existing is None else existing, session.alone)
+        self._note_altered(
+            self._former_roots(session.partitions),
+            f"had changes of another partition for a time before {format_lsn(self._folder.catalog.lsn)}",
+        )
         # The stream has shown a name between two readings, or in a transaction that is not committed.
         self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
@@ -269,44 +273,41 @@ class SessionRemarks:
             for one in relations
             if (table := catalog.tables.get(one.oid)) is not None
             and table.undescribed is not None
-            and table.columns.keys() == {column.name for column in one.columns}
+            and table.columns.keys() == {stored_name(column.name) for column in one.columns}
         }
         if described:
             self._watch.note_described(described)
             self._folder.save_catalog(without_undescribed(catalog, described))
 
+    def _former_roots(self, described: Mapping[tuple[int, int], int]) -> set[int]:
+        """Return the roots that have lost a partition after changes of it, and were not reported since.
+
+        Args:
+            described: `Session.partitions`.
+        """
+        partitions, roots = _partitions(self._folder.catalog), self._folder.catalog.roots
+        return {
+            root
+            for (oid, root), lsn in described.items()
+            if root in roots and partitions.get(oid) != root and self._reported.get(root, -1) < lsn
+        }
+
     def _note_gone(
-        self, relations: Sequence[Relation], existing: Collection[int], roots: Mapping[int, Collection[int]]
+        self, relations: Sequence[Relation], existing: Collection[int], alone: Collection[int]
     ) -> None:
         """Record in `State.gone` each relation of the stream that the catalogs do not show as published.
-
-        A dropped relation may be a partition whose changes were sent as those of its root: that root is
-        recorded as incomplete.
 
         Args:
             relations: The Relation messages of the schema versions that begin in a segment.
             existing: OIDs of the relations that still exist, among those that the last read catalogs lack.
-            roots: `Session.roots`.
+            alone: OIDs of the relations that the session has received without a root.
         """
         catalog = self._folder.catalog
         partitions = _partitions(catalog)
-        known = self._published | catalog.tables.keys()
         # A partition that was described by itself was published by itself before its root was.
-        gone = [
-            one
-            for one in relations
-            if one.oid not in known and {*roots[one.oid]} != {partitions.get(one.oid)}
-        ]
+        known = self._published | catalog.tables.keys() | (partitions.keys() - alone)
+        gone = [one for one in relations if one.oid not in known]
         self._published |= {one.oid for one in gone}
-        above = {root for one in gone if one.oid not in partitions for root in roots[one.oid]}
-        reason = (
-            f"a partition with changes was created and dropped or detached before {format_lsn(catalog.lsn)}"
-        )
-        incomplete = tuple(
-            incomplete_table(table, catalog, reason, altered=True)
-            for table in catalog.tables.values()
-            if table.is_root and table.oid in above
-        )
         tables = tuple(
             GoneTable(
                 oid=one.oid,
@@ -318,7 +319,7 @@ class SessionRemarks:
             )
             for one in gone
         )
-        self._note(incomplete, tables)
+        self._note(gone=tables)
 
     def _note(
         self,
@@ -337,6 +338,7 @@ class SessionRemarks:
             RecordingError: A table became incomplete in strict mode.
         """
         self._folder.save_changes(catalog, changes)
+        self._reported |= {one.oid: one.lsn for one in changes.incomplete}
         if changes.gone or changes.renamed:
             self._gone_lsn = max(self._gone_lsn, catalog.lsn)
         self._reporter.report_changes(changes, catalog)
@@ -359,12 +361,10 @@ def _explained(changes: CatalogChanges, statements: Sequence[Statement]) -> Cata
     return msgspec.structs.replace(changes, incomplete=incomplete)
 
 
-def _is_described(catalog: Catalog, relation: Relation, root: int | None, roots: Collection[int]) -> bool:
-    """Return whether the catalogs have `relation`: with equal columns, or as a partition of `roots` only."""
+def _is_described(catalog: Catalog, relation: Relation) -> bool:
+    """Return whether the catalogs have a relation with equal columns."""
     table = catalog.tables.get(relation.oid)
-    if table is None:
-        return {*roots} == {root}
-    return description_of(relation) == tuple(catalog.sent_columns(table).values())
+    return table is not None and description_of(relation) == (*catalog.sent_columns(table).values(),)
 
 
 def _partitions(catalog: Catalog) -> dict[int, int]:

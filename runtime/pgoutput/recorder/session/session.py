@@ -169,9 +169,14 @@ class Session:
         return self._writer.state.truncates
 
     @property
-    def roots(self) -> dict[int, set[int]]:
-        """Maps a relation's OID to those of the relations that may have been its root (see `StreamState`)."""
-        return self._writer.state.roots
+    def partitions(self) -> dict[tuple[int, int], int]:
+        """Maps the OIDs of partitions and roots in the open segment to LSNs (see `StreamState`)."""
+        return self._writer.state.partitions
+
+    @property
+    def alone(self) -> set[int]:
+        """OIDs of the relations that were described without a root."""
+        return self._writer.state.alone
 
     @property
     def complete_lsn(self) -> int:

@@ -297,9 +297,7 @@ class Folder:
                 ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
                 gone=lambda state: (*state.gone, *changes.gone),
-                renamed=lambda state: tuple(
-                    {one.oid: one for one in (*state.renamed, *changes.renamed)}.values()
-                ),
+                renamed=lambda state: _last_names((*state.renamed, *changes.renamed)),
                 pending=lambda state: (*state.pending, *changes.pending),
             )
         self.save_catalog(catalog)
@@ -423,6 +421,15 @@ class Folder:
                 f"{self.location / name}: the file is damaged ({error}): restore it from a copy, or record "
                 "anew in another folder"
             ) from None
+
+
+def _last_names(renamed: Iterable[RenamedTable]) -> tuple[RenamedTable, ...]:
+    """Return each table once, with its last name and with all its renamed columns."""
+    last: dict[int, RenamedTable] = {}
+    for one in renamed:
+        columns = last[one.oid].columns + one.columns if one.oid in last else one.columns
+        last[one.oid] = msgspec.structs.replace(one, columns=columns)
+    return tuple(last.values())
 
 
 def _merged(

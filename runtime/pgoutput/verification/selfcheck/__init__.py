@@ -4,10 +4,11 @@ It is the second line behind the recorder, which decides by the catalogs which t
 self-check shares nothing with `pgoutput.recorder`: its caller gives it a connection, and a function that
 requests a copy.
 
+- `check`: compares the tables that are due, marks those that differ, and has them copied.
 - `schedule`: which tables are due.
 - `published`: what the publications publish, as the server says it.
+- `comparison`: two looks at a table on the server, with a look at the replica between them.
 - `source`, `replica`: rows of a table on both sides.
-- `check`: two looks at the server with the replica between them, what differs, and what is done about it.
 """
 
 from pgoutput.verification.selfcheck.check import Replicated as Replicated, SelfCheck as SelfCheck

@@ -7,14 +7,16 @@ answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from pgoutput.errors import ReplicaError
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
 from pgoutput.verification.comparable import check_columns
+from pgoutput.views import Column
+from pgoutput.wire import stored_name
 
 
 class Server(Protocol):
@@ -37,39 +39,66 @@ def quoted(value: str) -> str:
     return f"E'{doubled}'"
 
 
-class PublishedTable(msgspec.Struct, frozen=True):
-    """A published table, as the server describes it."""
+class PublishedColumn(msgspec.Struct, frozen=True, array_like=True):
+    """A published column of a table."""
 
-    relation: Relation
-    """Description with base types in place of domains; the columns of the key have the flag KEY."""
-    state: str
-    """Digest of the catalog rows of the table, its partitions, types and publications."""
+    name: str
+    type_oid: int
+    """OID of the type; of the base type for a domain."""
+    type_modifier: int
+    is_key: bool
+    type: str
+    """SQL name of the type."""
+    quoted: str
+    """Quoted name."""
+
+
+class Leaf(msgspec.Struct, frozen=True, array_like=True):
+    """A table that stores rows of a published table."""
+
     place: str
     """Quoted name for a FROM clause."""
-    names: tuple[str, ...]
-    """Quoted names of the columns."""
-    key_types: tuple[str, ...]
-    """SQL names of the types of the key's columns; empty without a key."""
-    has_identity: bool
-    """Whether the key is the replica identity, by which the recorder can copy single rows."""
-    condition: str
-    """SQL of the row filters; `true` if all rows are published."""
-    leaves: tuple[tuple[str, int, float], ...]
-    """Quoted name, number of pages and estimated number of rows of each table that stores rows."""
+    pages: int
+    rows: float
+    """Estimated number of rows; -1 if it is not known."""
     size: int
     """Size in bytes, with TOAST."""
+
+
+class PublishedTable(msgspec.Struct):
+    """A published table, as the server describes it."""
+
+    oid: int
+    namespace: str
+    name: str
+    state: str
+    """Digest of the catalog rows of the table, its partitions, types and publications."""
     refusal: str
     """Why the table is not compared; empty if it is."""
+    place: str = ""
+    """Quoted name for a FROM clause."""
+    columns: tuple[PublishedColumn, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    """The tables that store its rows."""
+    has_identity: bool = False
+    """Whether the key is the replica identity, by which the recorder can copy single rows."""
+    condition: str = ""
+    """SQL of the row filters; `true` if all rows are published."""
 
     @property
-    def name(self) -> str:
+    def full_name(self) -> str:
         """Name of the table with its schema."""
-        return f"{self.relation.namespace}.{self.relation.name}"
+        return f"{self.namespace}.{self.name}"
+
+    @property
+    def stored_columns(self) -> list[Column]:
+        """The columns, as a replica names them."""
+        return [Column(stored_name(one.name), one.type_oid, one.type_modifier) for one in self.columns]
 
     @property
     def key(self) -> list[int]:
         """Indices of the columns of the key."""
-        return [at for at, one in enumerate(self.relation.columns) if one.flags & ColumnFlag.KEY]
+        return [at for at, one in enumerate(self.columns) if one.is_key]
 
 
 SETTINGS: Final = """\
@@ -127,9 +156,15 @@ WITH listed AS (
 _STATES: Final = "SELECT oid, nspname, relname, state FROM described"
 
 _DESCRIBED: Final = """\
-SELECT d.oid, d.nspname, d.relname, state,
-    format('%s%I.%I', CASE d.relkind WHEN 'r' THEN 'ONLY ' END, d.nspname, d.relname),
-    jsonb_build_object('columns', (SELECT coalesce(jsonb_agg(jsonb_build_array(attname, base::int8, atttypmod,
+SELECT d.oid, d.nspname, d.relname, state, CASE
+        WHEN NOT is_whole THEN 'a publication leaves out operations'
+        WHEN has_lists THEN 'its publications have different column lists'
+        WHEN NOT has_schema_privilege(c.relnamespace, 'USAGE') THEN 'the role may not use its schema'
+        WHEN NOT m.is_readable THEN 'the role may not read the table or its partitions'
+        WHEN m.has_policy THEN 'row-level security hides rows from the role' ELSE '' END,
+    CASE WHEN {is_described} THEN jsonb_build_object(
+    'place', format('%s%I.%I', CASE d.relkind WHEN 'r' THEN 'ONLY ' END, d.nspname, d.relname),
+    'columns', (SELECT coalesce(jsonb_agg(jsonb_build_array(attname, base::int8, atttypmod,
             coalesce(attnum = ANY (k.key), false), format_type(base, -1), quote_ident(attname))
             ORDER BY attnum), '[]') FROM pg_attribute a,
             LATERAL (WITH RECURSIVE bases AS (SELECT a.atttypid AS oid UNION ALL
@@ -137,28 +172,30 @@ SELECT d.oid, d.nspname, d.relname, state,
                 SELECT t.oid AS base FROM bases JOIN pg_type t ON t.oid = bases.oid WHERE typtype <> 'd') b
         WHERE attrelid = d.oid AND attnum > 0 AND NOT attisdropped AND coalesce(names ? attname::text, true)
             AND ({generated} OR coalesce(to_jsonb(a) ->> 'attgenerated', '') = '')),
-    'leaves', m.leaves), c.relreplident, coalesce(filter, 'true'), m.size, CASE
-        WHEN NOT is_whole THEN 'a publication leaves out operations'
-        WHEN has_lists THEN 'its publications have different column lists'
-        WHEN NOT has_schema_privilege(c.relnamespace, 'USAGE') THEN 'the role may not use its schema'
-        WHEN NOT m.is_readable THEN 'the role may not read the table or its partitions'
-        WHEN m.has_policy THEN 'row-level security hides rows from the role' ELSE '' END
+    'leaves', m.leaves, 'has_identity', c.relreplident IN ('d', 'i'), 'condition', coalesce(filter, 'true'))
+    ELSE '{{}}' END
 FROM described d JOIN pg_class c ON c.oid = d.oid
 LEFT JOIN LATERAL (SELECT (indkey::int2[])[0:coalesce((to_jsonb(i) ->> 'indnkeyatts')::int, indnatts) - 1]
     AS key FROM pg_index i WHERE indrelid = d.oid AND indisvalid AND indimmediate AND
         CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END LIMIT 1) k ON true,
 LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspname, l.relname),
-        pg_relation_size(member) / current_setting('block_size')::int, greatest(l.reltuples, 0)))
-        FILTER (WHERE isleaf), '[]') AS leaves, sum(pg_table_size(member)) AS size,
+        pg_relation_size(member) / current_setting('block_size')::int, l.reltuples, pg_table_size(member)))
+        FILTER (WHERE isleaf), '[]') AS leaves,
     bool_or(row_security_active(member)) AS has_policy,
-    bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')) AS is_readable
+    bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))
+        AS is_readable
     FROM tree JOIN pg_class l ON l.oid = member JOIN pg_namespace n ON n.oid = l.relnamespace
     WHERE root = d.oid) m
-WHERE d.oid = ANY ({oids})"""
+WHERE d.oid = ANY ('{{{oids}}}')"""
+_NO_SPACES: Final = "\u00e0\u0085\u00a0"
+"""Characters whose bytes are white space in some locales; record_out asks isspace() for each byte."""
 
 
 class Publications:
-    """The publications of a recording on a server.
+    """The publications of a recording on a server, and the connection to it.
+
+    Attributes:
+        seconds: How long all queries took.
 
     Args:
         server: Connection to the server.
@@ -169,65 +206,57 @@ class Publications:
     def __init__(self, server: Server, names: Sequence[str], *, binary: bool = False) -> None:
         self._server, self._binary = server, binary
         self._names = f"ARRAY[{', '.join(map(quoted, names))}]"
-        ((encoding, text),) = server.query("SELECT getdatabaseencoding(), ROW('\u00e0\u0085\u00a0')::text")
+        self.seconds: float = 0.0
+        ((encoding, text),) = self.query(f"SELECT getdatabaseencoding(), ROW('{_NO_SPACES}')::text")
         self.refusal: str = ""
         """Why no table of the database is compared; empty if tables are."""
         if encoding == "SQL_ASCII":
             self.refusal = "the database has the encoding SQL_ASCII, so texts need not be UTF-8"
-        elif encoding == "UTF8" and text != "(\u00e0\u0085\u00a0)":
+        elif encoding == "UTF8" and text != f"({_NO_SPACES})":
             self.refusal = "the locale of the database changes the server's text of rows"
+
+    def query(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, with values as text."""
+        began = time.monotonic()
+        try:
+            return self._server.query(query)
+        finally:
+            self.seconds += time.monotonic() - began
 
     def states(self) -> dict[int, tuple[str, str]]:
         """Return name and `PublishedTable.state` of each published table, by OID."""
-        rows = self._query(_STATES)
-        return {int(oid): (f"{namespace}.{name}", state) for oid, namespace, name, state in rows}
+        return {
+            int(oid): (stored_name(f"{namespace}.{name}"), state)
+            for oid, namespace, name, state in self._query(_STATES)
+        }
 
     def tables(self, oids: Iterable[int]) -> list[PublishedTable]:
         """Return the published ones of these tables."""
-        return [
-            self._table(row)
-            for row in self._query(_DESCRIBED, oids=f"ARRAY[{', '.join(map(str, oids))}]::oid[]")
-        ]
+        return [self._table(*row) for row in self._query(_DESCRIBED, ",".join(map(str, oids)))]
 
     def _query(self, query: str, oids: str = "") -> list[tuple[Any, ...]]:
-        tree = _TREE_SINCE_12 if self._server.server_version >= 120_000 else _TREE
+        version = self._server.server_version
         # Before PostgreSQL 18, `attnames` has generated columns, which are not sent.
-        generated = str(self._server.server_version >= 180_000 and "names IS NOT NULL")
-        parts = {"tree": tree, "publications": self._names, "oids": oids, "generated": generated}
-        return self._server.query(f"{_PUBLISHED}\n{query}".format_map(parts))
+        parts = {
+            "tree": _TREE_SINCE_12 if version >= 120_000 else _TREE,
+            "publications": self._names,
+            "oids": oids,
+            "generated": str(version >= 180_000 and "names IS NOT NULL"),
+            "is_described": str(not self.refusal),
+        }
+        return self.query(f"{_PUBLISHED}\n{query}".format_map(parts))
 
-    def _table(self, row: tuple[Any, ...]) -> PublishedTable:
-        oid, namespace, name, state, place, described, identity, condition, size, refusal = row
-        parts = msgspec.json.decode(described)
-        columns = tuple(
-            RelationColumn(
-                flags=ColumnFlag.KEY if is_key else ColumnFlag(0),
-                name=column,
-                type_oid=type_,
-                type_modifier=modifier,
-            )
-            for column, type_, modifier, is_key, *_ in parts["columns"]
+    def _table(
+        self, oid: str, namespace: str, name: str, state: str, refusal: str, described: str
+    ) -> PublishedTable:
+        known = {"oid": int(oid), "namespace": stored_name(namespace), "name": stored_name(name)}
+        table = msgspec.convert(
+            msgspec.json.decode(described) | known | {"state": state, "refusal": self.refusal or refusal},
+            PublishedTable,
         )
-        relation = Relation(
-            oid=int(oid),
-            namespace=namespace,
-            name=name,
-            replica_identity=ReplicaIdentity(identity),
-            columns=columns,
-        )
+        version = self._server.server_version
         try:
-            check_columns(relation, binary=self._binary, server_version=self._server.server_version)
+            check_columns(table.stored_columns, binary=self._binary, server_version=version)
         except ReplicaError as error:
-            refusal = refusal or str(error)
-        return PublishedTable(
-            relation,
-            state,
-            place,
-            tuple(name for *_, name in parts["columns"]),
-            tuple(type_ for *_, is_key, type_, _ in parts["columns"] if is_key),
-            identity in "di",
-            condition,
-            tuple((leaf, pages, rows) for leaf, pages, rows in parts["leaves"]),
-            int(size or 0),
-            self.refusal or refusal,
-        )
+            table.refusal = table.refusal or str(error)
+        return table

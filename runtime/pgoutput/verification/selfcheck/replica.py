@@ -5,30 +5,27 @@ Whatever the size of the table, at most `_FILES` data files are opened and `_GRO
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from hashlib import md5
-from typing import Any, Final
+from random import Random
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput._text import qualified_name
 from pgoutput.apply import convert_batch, make_layout, read_layout
-from pgoutput.messages import Relation
 from pgoutput.recording import Location
 from pgoutput.replica import TableAsOf
-from pgoutput.targets import DataFile, RowGroup, Table, find_table
+from pgoutput.targets import DataFile, RowGroup, find_table
 from pgoutput.values import to_arrow
 from pgoutput.verification.row_texts import column_texts, record_texts
+from pgoutput.verification.selfcheck.published import PublishedTable
 from pgoutput.verification.selfcheck.source import Key
-from pgoutput.views import Column
-from pgoutput.wire import stored_name
 
 _MAX_ROWS: Final = 100_000
 """Largest number of rows in the files of a table that is read as a whole, including deleted rows."""
@@ -42,6 +39,14 @@ Digests = dict[Key, list[str]]
 """MD5 of the text of each row, by key."""
 
 
+class _Sought(NamedTuple):
+    """The values to find in a column of the key."""
+
+    values: pa.Array
+    ordered: list[Any]
+    """The values; empty if statistics do not show where they are, as they ignore NaN."""
+
+
 class ReplicaTable:
     """The newest version of a relation's table, with the relation's columns as the server has them now.
 
@@ -49,128 +54,111 @@ class ReplicaTable:
     lacks is NULL.
 
     Attributes:
+        exists: Whether the replica has the table.
         is_small: Whether the table can be read as a whole.
-        drawn: Paths of the data files from which rows were drawn last.
 
     Args:
         target: The folder that holds the replica.
-        relation: The relation, as the server describes it.
-        key: Indices of the columns of the key.
+        table: The table, as the server describes it.
+        seed: Decides which data files are read first. `draw` and `find` with one seed read the same files.
     """
 
-    def __init__(self, target: Location, relation: Relation, key: Collection[int]) -> None:
-        self._target, self._relation, self._key = target, relation, key
-        self.drawn: set[str] = set()
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the newest version of the table."""
-        self._table: Table | None = find_table(self._target, self._relation.oid)
-        self._files: list[DataFile] = []
-        self.is_small: bool = True
-        if self._table is None:
+    def __init__(self, target: Location, table: PublishedTable, seed: int) -> None:
+        found = find_table(target, table.oid)
+        self.exists, self.is_small = found is not None, True
+        if found is None:
             return
-        columns = [
-            Column(stored_name(one.name), one.type_oid, one.type_modifier) for one in self._relation.columns
-        ]
-        name = qualified_name(self._relation.namespace, self._relation.name)
-        self._layout = read_layout(self._table, name)
-        has_history = self._layout.end is not None
-        self._new = make_layout(columns, self._target, history=has_history, old=self._layout)
+        self._table, self._key, self._chance = found, table.key, Random(seed)
+        self._old = old = read_layout(found, table.full_name)
+        self._new = make_layout(table.stored_columns, target, history=old.end is not None, old=old)
         self._as_of = TableAsOf(None, self._new)
-        self._files = self._table.files()
-        self.is_small = sum(one.rows for one in self._files) <= _MAX_ROWS
-
-    @property
-    def exists(self) -> bool:
-        """Whether the replica has the table."""
-        return self._table is not None
+        files = [file for file in found.files() if file.rows]
+        # This is a random order in which large files tend to come first.
+        files.sort(key=lambda file: Random(f"{seed} {file.path}").random() ** (1 / file.rows), reverse=True)
+        self._files = files
+        self.is_small = sum(file.rows for file in files) <= _MAX_ROWS
 
     def all(self) -> Digests:
         """Return all rows."""
-        return self._digests(batch for file in self._files for batch in self._read(file, lambda group: True))
+        return self._digests(batch for file in self._files for batch in self._read(file))
 
-    def draw(self, count: int, chance: random.Random) -> set[Key]:
+    def draw(self, count: int) -> set[Key]:
         """Return the keys of about `count` random rows."""
         keys: set[Key] = set()
-        self.drawn = set()
-        files = [file for file in self._files if file.rows]
-        sizes = [file.rows for file in files]
 
-        def choose(rows: Numbers) -> Numbers:
-            return np.array(chance.sample(rows.tolist(), min(count // _DRAWS, len(rows))), np.int64)
+        def choose(_: pa.RecordBatch, rows: Numbers) -> Numbers:
+            return np.array(self._chance.sample(rows.tolist(), min(count // _DRAWS, len(rows))), np.int64)
 
-        for file in chance.choices(files, sizes, k=_DRAWS) if files else ():
-            self.drawn.add(file.path)
-            wanted = partial(_has_row, chance.randrange(file.rows))
-
-            keys.update(self._digests(self._read(file, wanted, choose=choose)))
+        for draw in range(_DRAWS if self._files else 0):
+            file = self._files[draw % len(self._files)]
+            row = self._chance.randrange(file.rows)
+            keys.update(self._digests(self._read(file, partial(_has_row, row), choose)))
         return keys
 
-    def find(self, keys: Collection[Key], chance: random.Random) -> tuple[Digests, bool]:
+    def find(self, keys: Collection[Key]) -> tuple[Digests, bool]:
         """Return the rows with some keys, and whether all row groups that can have them were read."""
-        columns = [_KeyColumn(self, at, number, keys) for number, at in enumerate(self._key)] if keys else []
-        files = (
-            [one for one in self._files if all(column.may_be_in(one) for column in columns)] if keys else []
-        )
-        chance.shuffle(files)
-        files.sort(key=lambda file: file.path not in self.drawn)
-        left = _GROUPS + 1
+        sought = self._sought(keys) if keys else {}
+        left = _GROUPS
 
         def wanted(group: RowGroup) -> bool:
             nonlocal left
-            is_candidate = left > 0 and all(column.may_be_among(group) for column in columns)
-            left -= is_candidate
-            return is_candidate and left > 0
+            may_have = all(_may_have(one, group.bounds(name)) for name, one in sought.items())
+            left -= may_have
+            return may_have and left >= 0
 
-        found = (batch for file in files[:_FILES] for batch in self._read(file, wanted, columns))
-        digests = self._digests(found)
-        return {key: digests[key] for key in keys if key in digests}, left > 0 and len(files) <= _FILES
+        files = [
+            file
+            for file in self._files
+            if keys and all(_may_have(one, _bounds(file, name)) for name, one in sought.items())
+        ]
 
-    def source(self, at: int) -> str:
-        """Return the name in the data files of a column of the relation; empty if they lack it."""
-        return self._new.sources.get(self._as_of.columns[at][0], "")
+        def choose(batch: pa.RecordBatch, rows: Numbers) -> Numbers:
+            for name, one in sought.items():  # a value that the type cannot represent is NULL
+                column = batch[name]
+                rows = rows[np.asarray(pc.or_(pc.is_in(column, one.values), pc.is_null(column)))[rows]]
+            return rows
 
-    def typed(self, at: int, texts: Iterable[str]) -> pa.Array | None:
-        """Return values of a column as in the data files; None if these have another type."""
-        (name, column), source = self._as_of.columns[at], self.source(at)
-        type_ = self._new.schema.field(name).type
-        if not source or self._layout.schema.field(source).type != type_:
-            return None
-        return to_arrow([*texts], column.type_oid, column.type_modifier, type_)[0]
+        found = self._digests(batch for file in files[:_FILES] for batch in self._read(file, wanted, choose))
+        return {key: found[key] for key in keys if key in found}, left >= 0 and len(files) <= _FILES
+
+    def _sought(self, keys: Collection[Key]) -> dict[str, _Sought]:
+        """Return what to find in each column of the data files; none if it has another type there."""
+        found = {}
+        for texts, at in zip(zip(*keys, strict=True), self._key, strict=True):
+            name, column = self._as_of.columns[at]
+            source, type_ = self._new.sources.get(name), self._new.schema.field(name).type
+            if source and self._old.schema.field(source).type == type_:
+                values = to_arrow([*texts], column.type_oid, column.type_modifier, type_)[0]
+                is_ordered = not (
+                    values.null_count or pa.types.is_floating(type_) or pa.types.is_nested(type_)
+                )
+                found[source] = _Sought(values, sorted(set(values.to_pylist())) if is_ordered else [])
+        return found
 
     def _read(
         self,
         file: DataFile,
-        wanted: Callable[[RowGroup], bool],
-        columns: Iterable[_KeyColumn] = (),
-        choose: Callable[[Numbers], Numbers] = lambda rows: rows,
+        wanted: Callable[[RowGroup], bool] = lambda _: True,
+        choose: Callable[[pa.RecordBatch, Numbers], Numbers] = lambda _, rows: rows,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield chosen rows of the wanted row groups that may have the keys, with the new layout."""
-        assert self._table is not None
+        """Yield chosen rows of the wanted row groups, with the new layout."""
         deleted = self._table.deleted_rows(file) if file.deleted else NO_NUMBERS
-        for first, batch in self._table.read_groups(file, self._layout.schema, wanted):
+        for first, batch in self._table.read_groups(file, self._old.schema, wanted):
             kept = np.ones(batch.num_rows, np.bool_)
             low, high = np.searchsorted(deleted, (first, first + batch.num_rows))
             kept[deleted[low:high] - first] = False
-            if self._layout.end is not None:
-                kept &= np.asarray(pc.is_null(batch[self._layout.end]))
-            for column in columns:
-                kept &= column.matches(batch)
-            rows = batch.take(pa.array(choose(np.flatnonzero(kept))))
-            yield convert_batch(rows, self._layout, self._new, self._new.columns)
+            if self._old.end is not None:
+                kept &= np.asarray(pc.is_null(batch[self._old.end]))
+            rows = batch.take(pa.array(choose(batch, np.flatnonzero(kept))))
+            yield convert_batch(rows, self._old, self._new, self._new.columns)
 
     def _digests(self, batches: Iterable[pa.RecordBatch]) -> Digests:
         found: Digests = defaultdict(list)
         for batch in batches:
             columns = column_texts(batch, self._as_of)
             texts = record_texts(columns, batch.num_rows).to_pylist()
-            keys = (
-                zip(*(columns[at].texts.to_pylist() for at in self._key), strict=True)
-                if self._key
-                else ((),) * len(texts)
-            )
-            for key, text in zip(keys, texts, strict=True):
+            keys = zip(*(columns[at].texts.to_pylist() for at in self._key), strict=True)
+            for key, text in zip(keys if self._key else ((),) * len(texts), texts, strict=True):
                 found[key].append(md5(text.encode(), usedforsecurity=False).hexdigest())
         return found
 
@@ -179,39 +167,15 @@ def _has_row(number: int, group: RowGroup) -> bool:
     return number in group.rows
 
 
-class _KeyColumn:
-    """A column of the key, with the values to find."""
+def _bounds(file: DataFile, name: str) -> tuple[Any, Any] | None:
+    is_known = name in file.min_values and name in file.max_values and file.null_counts.get(name) == 0
+    return (file.min_values[name], file.max_values[name]) if is_known else None
 
-    def __init__(self, table: ReplicaTable, at: int, number: int, keys: Collection[Key]) -> None:
-        self._name = table.source(at)
-        self._values = values = table.typed(at, (key[number] for key in keys))
-        self._sorted: list[Any] = []
-        """The values; empty if statistics do not show where they are, as they ignore NaN."""
-        if values is not None and not values.null_count and not pa.types.is_floating(values.type):
-            self._sorted = sorted(set(values.to_pylist()))
 
-    def may_be_in(self, file: DataFile) -> bool:
-        """Return False if the statistics of a data file exclude all values."""
-        low, high = file.min_values.get(self._name), file.max_values.get(self._name)
-        has_bounds = low is not None and high is not None and file.null_counts.get(self._name) == 0
-        return self._may_have((low, high) if has_bounds else None)
-
-    def may_be_among(self, group: RowGroup) -> bool:
-        """Return False if the statistics of a row group exclude all values."""
-        return self._may_have(group.bounds(self._name))
-
-    def _may_have(self, bounds: tuple[Any, Any] | None) -> bool:
-        if not self._sorted or bounds is None:
-            return True
-        try:
-            at = bisect_left(self._sorted, bounds[0])
-            return at < len(self._sorted) and bool(self._sorted[at] <= bounds[1])
-        except TypeError:  # the statistics have another type
-            return True
-
-    def matches(self, batch: pa.RecordBatch) -> Any:
-        """Return which rows have one of the values, or one that the type of the column cannot represent."""
-        if self._values is None:
-            return np.ones(batch.num_rows, np.bool_)
-        column = batch[self._name]
-        return np.asarray(pc.or_(pc.is_in(column, self._values), pc.is_null(column)))
+def _may_have(sought: _Sought, bounds: tuple[Any, Any] | None) -> bool:
+    """Return False if the least and greatest value of a column exclude all values."""
+    ordered = sought.ordered
+    if bounds is None or not ordered or type(bounds[0]) is not type(ordered[0]):
+        return True
+    at = bisect_left(ordered, bounds[0])
+    return at < len(ordered) and bool(ordered[at] <= bounds[1])

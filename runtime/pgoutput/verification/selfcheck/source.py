@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Collection
+from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-from pgoutput.verification.selfcheck.published import PublishedTable, Server, quoted
+from pgoutput.verification.selfcheck.published import Publications, PublishedTable, quoted
 
 MAX_ROWS: Final = 10_000
 """Largest number of rows of a table that is compared as a whole."""
 
-_MAX_PAGES: Final = 4_000
-"""Largest number of pages of a table that may be small: reading them takes much less than a second."""
+MAX_PAGES: Final = 4_000
+"""Largest number of pages of a table that is compared as a whole: they are read in less than a second."""
 
 _PAGES: Final = 5
 """Number of pages that a sample is drawn from; each can lead to another row group of the replica."""
@@ -36,49 +36,48 @@ class Row(NamedTuple):
 
 Rows: TypeAlias = dict[Key, list[Row]]
 
+
 _ROWS: Final = (
     "SELECT t.tableoid, t.xmin, t.ctid, md5({row}), {key} FROM {place} WHERE {condition} LIMIT {limit}"
 )
 
 
-def look_at_all(server: Server, table: PublishedTable, limit: int) -> Rows | None:
-    """Return all rows of a table, or `limit` of them; None if it may have more than `MAX_ROWS`."""
-    pages = sum(pages for _, pages, _ in table.leaves)
-    rows = sum(rows for _, _, rows in table.leaves)
-    if limit == MAX_ROWS and (pages > _MAX_PAGES or (table.key and rows > 2 * MAX_ROWS)):
-        return None
-    found = _look(server, table, f"{table.place} t", limit + (limit == MAX_ROWS))
-    return None if sum(map(len, found.values())) > MAX_ROWS else found
+def look_at_all(server: Publications, table: PublishedTable, limit: int = MAX_ROWS + 1) -> Rows:
+    """Return all rows of a table, or the first ones."""
+    return _look(server, table, f"{table.place} t", limit)
 
 
-def look_at_pages(server: Server, table: PublishedTable, limit: int, chance: random.Random) -> Rows:
+def look_at_pages(server: Publications, table: PublishedTable, limit: int, chance: Random) -> Rows:
     """Return at most `limit` rows from random pages of a table with a key."""
-    sizes = [pages for _, pages, _ in table.leaves]
+    sizes = [one.pages for one in table.leaves]
     chosen = chance.choices(table.leaves, sizes, k=_PAGES) if any(sizes) else ()
     found: Rows = {}
-    for place, page in {(place, chance.randrange(pages)) for place, pages, _ in chosen}:
+    for place, page in {(one.place, chance.randrange(one.pages)) for one in chosen}:
         tids = f"SELECT format('({page},%s)', item)::tid FROM generate_series(1, {_PAGE_ROWS}) item"
         found |= _look(server, table, f"{place} t", limit // _PAGES + 1, f"t.ctid = ANY (ARRAY({tids}))")
     return found
 
 
-def look_up(server: Server, table: PublishedTable, keys: Collection[Key]) -> Rows:
+def look_up(server: Publications, table: PublishedTable, keys: Collection[Key]) -> Rows:
     """Return the rows with some keys, found by the index of the key."""
     if not keys:
         return {}
-    columns = list(zip(table.key, table.key_types, zip(*keys, strict=True), strict=True))
-    arrays = ", ".join(f"ARRAY[{', '.join(map(quoted, values))}]::{type_}[]" for _, type_, values in columns)
-    names = ", ".join(f'"pgoutput key {at}"' for at in table.key)
-    equal = " AND ".join(f't.{table.names[at]} = k."pgoutput key {at}"' for at in table.key)
-    return _look(
-        server, table, f"unnest({arrays}) k({names}) JOIN {table.place} t ON {equal}", 10 * len(keys)
+    columns = [(f'"pgoutput key {at}"', table.columns[at]) for at in table.key]
+    types = [one.type for _, one in columns]
+    rows = (
+        ", ".join(f"{quoted(text)}::{type_}" for text, type_ in zip(key, types, strict=True)) for key in keys
     )
+    equal = " AND ".join(f"t.{one.quoted} = k.{name}" for name, one in columns)
+    values = f"(VALUES ({'), ('.join(rows)})) k({', '.join(name for name, _ in columns)})"
+    return _look(server, table, f"{values} JOIN {table.place} t ON {equal}", 10 * len(keys))
 
 
-def _look(server: Server, table: PublishedTable, place: str, limit: int, condition: str = "true") -> Rows:
-    keys = [f"format('%s', t.{table.names[at]})" for at in table.key]
+def _look(
+    server: Publications, table: PublishedTable, place: str, limit: int, condition: str = "true"
+) -> Rows:
+    keys = [f"format('%s', t.{table.columns[at].quoted})" for at in table.key]
     query = _ROWS.format(
-        row=f"convert_to(ROW({', '.join(f't.{name}' for name in table.names)})::text, 'UTF8')",
+        row=f"convert_to(ROW({', '.join(f't.{one.quoted}' for one in table.columns)})::text, 'UTF8')",
         key=", ".join(keys or ["NULL"]),
         place=place,
         condition=f"{condition} AND ({table.condition})",
