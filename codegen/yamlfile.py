@@ -152,7 +152,7 @@ class YamlFile:
         first = error.context_mark.line if error.context_mark else last
         for number, line in enumerate(self._text[: last + 1], start=1):
             if re.search(r': "[^"]*$', line) and line.count('"') % 2:
-                return self._error(number, "a quotation mark opens a text here, and none closes it")
+                return self._error(number, "a double quote opens a text here, and none closes it")
         first = max(0, last - 3, min(first, last - 1))
         for pattern, slip in _SLIPS:
             for number, line in enumerate(self._text[first : last + 1], start=first + 1):

@@ -313,7 +313,7 @@ MISTAKES = [
     Mistake("no colon after a name", "  Origin:\n", "@  Origin\n", "Commit.commit_time: `Origin` needs a colon"),
     Mistake("no comma in braces", FIELD, "@      - {name: x type: lsn, doc: X.}", "Begin.x: add a comma before `type:`"),
     Mistake("no dash", FIELD, FIELD.replace("- ", "@", 1), "Begin.final_lsn: an entry of a list begins with `- `: write it before the brace"),
-    Mistake("no closing quote", "    doc: A row was inserted.\n", '@    doc: "A row was inserted.\n', "Insert: a quotation mark opens a text here, and none closes it"),
+    Mistake("no closing quote", "    doc: A row was inserted.\n", '@    doc: "A row was inserted.\n', "Insert: a double quote opens a text here, and none closes it"),
     Mistake("sign at the start", "    versions: 3+\n", "@    versions: >=3\n", "BeginPrepare: a text cannot begin as `>=3` does: quote it", after="  BeginPrepare:"),
     Mistake("bool in a version", "    released: true\n", "@    released: yes\n", "YAML reads `yes` as bool, not as text: write true or false, or for a text quote it", after=f"  {RELEASED[0]}:"),
     Mistake("name with a hyphen", FIELD, "@      - {name: log-count, type: lsn, doc: X.}", "Begin.log-count: `log-count`: a field is named in snake_case"),
