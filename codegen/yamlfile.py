@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -40,6 +40,21 @@ class _Loader(yaml.SafeLoader):
 def _compose(text: str) -> yaml.Node | None:
     """Return the root node of a YAML text. It is cached, because `diff` and tests read most files twice."""
     return yaml.compose(text, Loader=_Loader)
+
+
+_SLIPS: Final = (
+    ("\u00a0", "the line has a no-break space: write a plain space"),
+    (r"^ *(?:- )?(\w+):(?=[^\s:/])", "`{0}:` needs a space after the colon"),
+    (r"^ *(?:- )?(\w+)(?: \S+)?$", "`{0}` needs a colon: write `{0}: …`"),
+    (
+        r"\{.*?: [^\s,]+ (doc|list_of|means|name|type|value|versions|when):",
+        "add a comma before `{0}:`",
+    ),
+    (r"^ +\{", "an entry of a list begins with `- `: write it before the brace"),
+    (r": +([>|@%]\S+)", "a text cannot begin as `{0}` does: quote it"),
+    (r"\S\t", "the line has a tab: write a space"),
+)
+"""Patterns of lines at which YAML fails, and what is wrong in them."""
 
 
 class SpecError(Exception):
@@ -116,7 +131,7 @@ class YamlFile:
             if (
                 not entry
                 and re.match(" {6,}", text)
-                and (found := re.search(r"\b(?:name|count|length): (\w+)", text))
+                and (found := re.search(r"\b(?:name|count|length): ([\w-]+)", text))
             ):
                 field = field or found[1]
             entry = entry or re.match(" {6,}- ", text)
@@ -135,10 +150,20 @@ class YamlFile:
     def _yaml_error(self, error: yaml.MarkedYAMLError) -> SpecError:
         last = error.problem_mark.line if error.problem_mark else 0
         first = error.context_mark.line if error.context_mark else last
+        for number, line in enumerate(self._text[: last + 1], start=1):
+            if re.search(r': "[^"]*$', line) and line.count('"') % 2:
+                return self._error(number, "a double quote opens a text here, and none closes it")
+        first = max(0, last - 3, min(first, last - 1))
+        for pattern, slip in _SLIPS:
+            for number, line in enumerate(self._text[first : last + 1], start=first + 1):
+                if match := re.search(pattern, line):
+                    return self._error(number, slip.format(*match.groups()))
         for number, line in enumerate(self._text[first : last + 1], start=first + 1):
             if match := (_UNQUOTED_IN_BRACES if "{" in line else _UNQUOTED).search(line):
                 key, _, sign = match.groups()
                 return self._error(number, f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}")
+            if line.count("{") > line.count("}"):
+                return self._error(number, "the line opens a brace `{` and does not close it: add `}`")
         for number, line in enumerate(self._text[: last + 1], start=1):
             if re.match(" *\t", line):
                 text = (
@@ -164,7 +189,8 @@ class YamlFile:
         known = " or ".join(map(str, sorted(fitting)))
         return (
             f"{here} spaces before `{self._text[index].strip()[:30]}` are no level of the lines above, which "
-            f"have {known}: write {min(fitting, key=lambda one: abs(one - here))} if it belongs beside one"
+            f"have {known}: write {min(fitting, key=lambda one: abs(one - here))} if it belongs beside one, "
+            "or indent the lines above it by two spaces for each level"
         )
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
@@ -189,7 +215,11 @@ class YamlFile:
             self._lines[(*place, key)] = line
             if value_node.tag == f"{_PREFIX}null" and not value_node.value:
                 text = (
-                    "; if it belongs to the text before it, quote the whole text" if node.flow_style else ""
+                    ": write a space after the colon"
+                    if re.match(r"\w+:\S", str(key))
+                    else "; if it belongs to the text before it, quote the whole text"
+                    if node.flow_style
+                    else ""
                 )
                 deeper = (
                     "" if text else ": write one, or indent the lines that belong to it by two spaces more"
@@ -219,7 +249,8 @@ class YamlFile:
         if kind == "merge":
             raise self.error(place, "merge keys are not supported: write the merged keys instead")
         if isinstance(node, yaml.ScalarNode):
-            raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: quote it, "{text}"')
+            flag = "write true or false, or for a text " if kind == "bool" else ""
+            raise self.error(place, f'YAML reads `{text}` as {kind}, not as text: {flag}quote it, "{text}"')
         raise self.error(place, f"expected a plain name or number, found a YAML {kind}")
 
 

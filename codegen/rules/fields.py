@@ -34,6 +34,8 @@ def forms(spec: Spec) -> Iterator[Problem]:
             yield place, f"{name}: `doc` is missing"
         elif entry.optional:
             yield (*place, "optional"), f"{name}: only a choice (`one_of`) can be optional"
+        elif (entry.count or entry.length) and entry.type is None:
+            yield place, f"{name}: `type` is missing: write one of {', '.join(COUNTS)}"
         elif len(_given(entry, ("type", "list_of"))) != 1:
             yield place, f"{name}: expected exactly one of `type` and `list_of`"
         elif (entry.count or entry.length) and (extra := _given(entry, ("list_of", "tag", "literal"))):
@@ -80,7 +82,8 @@ def _can_repeat(spec: Spec, name: str) -> bool:
 def _unknown_type(name: str, known: Iterable[str], spec: Spec) -> str:
     if name in spec.structs:
         return f"`{name}` is a struct: write `list_of: {name}`, and before the field a count"
-    return unknown("type", name, known)
+    defined = "; define a new type in `scalars`, `enums` or `flags`; the types are"
+    return unknown("type", name, known).replace("; the types are", defined, 1)
 
 
 def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem]:

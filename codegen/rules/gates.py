@@ -101,7 +101,8 @@ def nested(spec: Spec) -> Iterator[Problem]:
                 yield from _entry(spec, below, f"{name}.{label(entry)}", entry, message.versions)
     for name, struct in spec.structs.items():
         for below, entry in walk(struct.fields, ("structs", name, "fields")):
-            yield from _entry(spec, below, f"{name}.{label(entry)}", entry, EVERY_VERSION)
+            if entry.when is None:
+                yield from _entry(spec, below, f"{name}.{label(entry)}", entry, EVERY_VERSION)
 
 
 def _known(spec: Spec, place: Place, name: str, text: str) -> Iterator[Problem]:
@@ -110,7 +111,9 @@ def _known(spec: Spec, place: Place, name: str, text: str) -> Iterator[Problem]:
     if gate.last is not None and gate.last > max(spec.versions):
         yield place, f"{name}: there is no version {gate.last}: {versions}; write `{gate.first}+`, or add it"
     if not any(version in gate for version in spec.versions):
-        yield place, f"{name}: no version is in the gate `{text}`: {versions}; widen the gate, or remove this"
+        add = f"add version {gate.first} to `versions`, " if gate.first > max(spec.versions) else ""
+        text = f"no version is in the gate `{text}`: {versions}; {add}widen the gate, or remove this"
+        yield place, f"{name}: {text}"
 
 
 def _entry(spec: Spec, place: Place, name: str, entry: Entry, outer: str) -> Iterator[Problem]:

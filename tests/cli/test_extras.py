@@ -104,17 +104,6 @@ def test_an_import_names_its_missing_extra(statement: str, package: str, extra: 
     assert f"{package} is missing: pip install 'pgoutput[{extra}]'" in done.stderr.splitlines()[-1]
 
 
-def test_spark_without_replicas_needs_no_table_format() -> None:
-    code = (
-        "from pgoutput import spark\n"
-        "for name in spark.__all__:\n"
-        "    if name != 'replicate':\n"
-        "        assert callable(getattr(spark, name))\n"
-    )
-    done = run_without(["deltalake", "pyiceberg", "pyroaring"], code)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_an_extra_installs_what_its_code_needs() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     installed = {

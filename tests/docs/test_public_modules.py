@@ -6,12 +6,14 @@ import importlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import pgoutput
 from pgoutput.versions import LATEST_RELEASED
 
+ROOT = Path(__file__).parents[2]
 TABLE = (pgoutput.__doc__ or "").split("\n===")[2]
 MODULES = [name.replace("vN", f"v{LATEST_RELEASED}") for name in re.findall(r"`(pgoutput\.[\w.]+)`", TABLE)]
 
@@ -25,6 +27,19 @@ def test_the_table_of_modules_is_short() -> None:
 def test_the_public_names_are_few() -> None:
     names = [name for module in MODULES for name in getattr(importlib.import_module(module), "__all__", ())]
     assert 150 < len(names) <= 200
+
+
+def test_a_name_has_one_meaning_or_the_page_of_stability_says_why_not() -> None:
+    meanings: dict[str, dict[int, str]] = {}
+    for module in map(importlib.import_module, MODULES):
+        for name in getattr(module, "__all__", ()):
+            meanings.setdefault(name, {})[id(getattr(module, name))] = module.__name__
+    page = (ROOT / "docs/stability.md").read_text(encoding="utf-8").split("\n## Names with two meanings\n")[1]
+    table = page.split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"\w+", row)}
+    of_codecs = {"decode", "encode"}  # codecs have no __all__
+    assert listed == of_codecs | {name for name, of in meanings.items() if len(of) > 1}
 
 
 def test_python_runs_the_package_as_the_command_line() -> None:
@@ -43,7 +58,7 @@ from pgoutput.spark import decode, from_pgoutput, lsn_text, to_pgoutput
 try:
     from pgoutput.spark import replicate
 except MissingExtraError as error:
-    assert str(error) == "deltalake is missing: pip install 'pgoutput[spark]'", error
+    assert str(error) == "deltalake is missing: pip install 'pgoutput[replica]'", error
 else:
     raise AssertionError
 """

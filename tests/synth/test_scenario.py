@@ -20,7 +20,7 @@ from pgoutput.messages import (
     ReplicaIdentity,
     XLogData,
 )
-from pgoutput.synth import Scenario, ScenarioTable, Transaction
+from pgoutput.synth import Scenario, ScenarioTable, ScenarioTransaction
 from pgoutput.synth.expected_rows import CommittedState
 from pgoutput.synth.transaction import Savepoint
 from tests.messages import make_column, make_relation
@@ -657,7 +657,7 @@ def test_an_exception_rolls_back() -> None:
     db = Scenario()
     t = db.table("public.t", id="int8 key", v="text")
 
-    def fail(work: Transaction | Savepoint, key: int) -> None:
+    def fail(work: ScenarioTransaction | Savepoint, key: int) -> None:
         with work:
             work.insert(t, id=key)
             raise KeyError

@@ -13,12 +13,12 @@ from pgoutput.synth.export import write_capture_file, write_recording
 from pgoutput.synth.options import StreamOptions as StreamOptions
 from pgoutput.synth.scenario import MIN_WORK_MEM as MIN_WORK_MEM, Scenario
 from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import Transaction, TransactionScope as TransactionScope
+from pgoutput.synth.transaction import ScenarioTransaction, TransactionScope as TransactionScope
 
 __all__ = [
     "Scenario",
     "ScenarioTable",
-    "Transaction",
+    "ScenarioTransaction",
     "write_capture_file",
     "write_recording",
 ]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import Message
 from pgoutput.stream import encode_for
-from pgoutput.stream.check import HEADER_BYTES, MAX_BYTES
+from pgoutput.stream.check import HEADER_BYTES, MAX_BYTES as MAX_BYTES
 
 _LARGE: Final = 1000
 

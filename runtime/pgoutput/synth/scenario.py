@@ -21,7 +21,7 @@ from pgoutput.synth.reorder_buffer import ReorderBuffer
 from pgoutput.synth.table_definition import TableDefinition
 from pgoutput.synth.tables import ScenarioTable
 from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction import Database, Transaction, logical_message
+from pgoutput.synth.transaction import Database, ScenarioTransaction, logical_message
 from pgoutput.synth.wal import (
     AnyWalRecord,
     Idle,
@@ -237,7 +237,7 @@ class Scenario:
 
     # Transactions
 
-    def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> Transaction:
+    def transaction(self, *, origin: str | None = None, origin_lsn: int = 0) -> ScenarioTransaction:
         """Begin a transaction (BEGIN).
 
         Args:
@@ -245,7 +245,7 @@ class Scenario:
             origin_lsn: LSN of the transaction's commit on the replication origin.
         """
         replicated = None if origin is None else ReplicationOrigin(origin, origin_lsn)
-        return Transaction(self._database, None, replicated)
+        return ScenarioTransaction(self._database, None, replicated)
 
     def commit_prepared(self, gid: str) -> None:
         """Commit a prepared transaction (COMMIT PREPARED).

@@ -43,7 +43,7 @@ class Database(msgspec.Struct, frozen=True, eq=False):
     types: TypeRegistry
     commits: list[CommitEffects] = []
     """The effects of each commit, in commit order."""
-    prepared: dict[str, Transaction] = {}
+    prepared: dict[str, ScenarioTransaction] = {}
     """The prepared transactions by gid."""
     refuse_large: Callable[[Any], None] = lambda _: None
     """Function that raises ScenarioError if a message for a WAL record would be too large."""
@@ -429,7 +429,7 @@ class Savepoint(TransactionScope):
         self.ended = True
 
 
-class Transaction(TransactionScope):
+class ScenarioTransaction(TransactionScope):
     """A transaction of a scenario. Several transactions may be open at a time."""
 
     def commit(self) -> None:

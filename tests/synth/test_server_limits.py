@@ -1,9 +1,9 @@
-"""A scenario accepts a text exactly if a server reads it and writes it in the same way."""
+"""A scenario refuses what a server refuses, with its text, and accepts values that it writes unchanged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import psycopg
@@ -11,10 +11,11 @@ import pytest
 
 from pgoutput import catalog
 from pgoutput.errors import ScenarioError
+from pgoutput.synth import Scenario
 from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.text_format import to_text
 from tests.server import WHEEL_VERSION, Server
-from tests.synth.test_limits import ACCEPTED, REFUSED
+from tests.synth.test_limits import ACCEPTED, REFUSED, alter, wide
 
 pytestmark = pytest.mark.nightly
 
@@ -150,3 +151,56 @@ def test_scenarios_and_the_server_agree_on_ten_thousand_texts(connection: psycop
     wrong = [one for one in differing if not (one[0].startswith(UNDECIDED) and one[2])]
     assert wrong == [], len(wrong)
     assert 500 < sum(one[3] for one in verdicts) < 9_500
+
+
+def columns(count: int) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in wide(count).items())
+
+
+BEYOND: dict[str, tuple[Callable[[Scenario], object], str]] = {
+    "columns": (lambda db: db.table("public.u", wide(1601)), f"CREATE TABLE public.u ({columns(1601)})"),
+    "dropped and added columns": (
+        lambda db: alter(drop=["c1"], add={"more": "int4"})(db, db.table("public.v", wide(1600))),
+        f"CREATE TABLE public.v ({columns(1600)}); "
+        "ALTER TABLE public.v DROP c1; ALTER TABLE public.v ADD more int4",
+    ),
+    "system schema": (lambda db: db.table("pg_catalog.t", id="int4"), "CREATE TABLE pg_catalog.t (id int4)"),
+    "schema with a reserved name": (lambda db: db.table("pg_mine.t", id="int4"), "CREATE SCHEMA pg_mine"),
+    "system column": (lambda db: db.table("public.w", ctid="int4"), "CREATE TABLE public.w (ctid int4)"),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND)
+def test_scenarios_refuse_with_the_text_of_the_server(connection: psycopg.Connection, case: str) -> None:
+    create, statement = BEYOND[case]
+    with pytest.raises(psycopg.Error) as refused:
+        connection.execute(statement)
+    with pytest.raises(ScenarioError) as error:
+        create(Scenario())
+    assert refused.value.diag.message_primary
+    assert refused.value.diag.message_primary in str(error.value)
+
+
+def test_the_server_cuts_names_that_scenarios_refuse(connection: psycopg.Connection) -> None:
+    connection.execute(f"CREATE TABLE public.{'n' * 63} (id int4)")
+    with pytest.raises(psycopg.Error, match=f'^relation "{"n" * 63}" already exists'):
+        connection.execute(f"CREATE TABLE public.{'n' * 64} (id int4)")
+
+
+def test_the_server_cannot_build_a_message_of_a_gibibyte(connection: psycopg.Connection) -> None:
+    """Two values of 300 MB have 600 MB each as text."""
+    connection.execute("CREATE TABLE public.large (a bytea, b bytea)")
+    connection.execute("CREATE PUBLICATION p FOR TABLE public.large")
+    connection.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    value = "convert_to(repeat('a', 300000000), 'UTF8')"
+    changes = (
+        "SELECT count(*) FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL, "
+        "'proto_version', '1', 'publication_names', 'p')"
+    )
+    connection.execute(f"INSERT INTO public.large VALUES ({value}, NULL)")
+    assert connection.execute(changes).fetchone() == (4,)
+    connection.execute(f"INSERT INTO public.large VALUES ({value}, {value})")
+    with pytest.raises(psycopg.Error, match="Cannot enlarge string buffer") as refused:
+        connection.execute(changes)
+    newer = "string buffer exceeds maximum allowed length (1073741823 bytes)"
+    assert refused.value.diag.message_primary in ("out of memory", newer)
