@@ -522,6 +522,7 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only cells whose name has this regular expression")
     parser.add_argument("--cell", default=os.environ.get("CELL", ""))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends `sync` too
     temporary.use_memory()
     path = ROOT / ".grid" / f"{options.server}.jsonl"
     path.parent.mkdir(exist_ok=True)
