@@ -96,12 +96,10 @@ class SessionRemarks:
         """`Metadata.following_columns`: kept, because a transaction may commit in a later segment."""
         self._reported = {one.oid: one.lsn for one in state.incomplete}
         """Maps a table's OID to the LSN with which it was last recorded as incomplete."""
-        self._unread: list[Any] = []
-        """Relations of the segments since which the catalogs could not be read."""
         self._unread_lsn: int | None = None
-        """End of these segments; None if the catalogs were read."""
+        """End of the last segment, if the catalogs could not be read for it."""
         self._partitions: dict[tuple[int, int], int] = {}
-        """`Session.partitions` of these segments and of the last one."""
+        """`Session.partitions` of the segments since the catalogs could be read."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -151,15 +149,21 @@ class SessionRemarks:
             described: Contents of the segment's logical messages that describe DDL statements.
         """
         catalog = self._folder.catalog
-        relations = [*self._unread, *(from_json(one.relation) for one in versions)]
+        relations: list[Any] = [from_json(one.relation) for one in versions]
         self._partitions |= session.partitions
         known = _partitions(catalog).keys() - session.alone
         new = {one.oid for one in relations if one.oid not in known and not _is_described(catalog, one)}
         names = {one.oid: (stored_name(one.namespace), stored_name(one.name)) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
-        is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
-        is_due = is_due or self._former_roots
+        is_due = bool(
+            new
+            or described
+            or truncated & catalog.roots
+            or renamed_tables(catalog, names)
+            or self._former_roots
+            or self._unread_lsn is not None
+        )
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
             # Record the tables as incomplete now. A later reading may show the same columns as the last one,
@@ -173,18 +177,18 @@ class SessionRemarks:
         if existing is not None:
             self._note_following_columns()
         self._note_described(relations)
-        if existing is not None:
-            self._note_gone(relations, existing, session.alone)
-            lsn = format_lsn(self._folder.catalog.lsn)
-            self._note_altered(self._former_roots, f"had changes of another partition before {lsn}")
-            self._partitions = {}
-        self._unread = relations if existing is None else []
+        self._note_gone(relations, new if existing is None else existing, session.alone)
+        lsn = format_lsn(self._folder.catalog.lsn)
+        self._note_altered(self._former_roots, f"had changes of another partition before {lsn}")
+        self._partitions = self._partitions if existing is None else {}
         self._unread_lsn = session.received_lsn if existing is None else None
         # The stream has shown a name between two readings, or in a transaction that is not committed.
         self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        gone, renamed = self._unannounced if session.received_lsn >= self._gone_lsn else ((), ())
+        # A relation that is not in the catalogs as last read may be a new table.
+        is_known = self._unread_lsn is None and session.received_lsn >= self._gone_lsn
+        gone, renamed = self._unannounced if is_known else ((), ())
         self._announced.update(changes, gone, renamed)
         incomplete = without_copied(state.incomplete, self.storing)
         return Remarks(incomplete, changes, gone, self._following_columns.copy(), renamed)
@@ -318,8 +322,8 @@ class SessionRemarks:
         partitions = _partitions(catalog)
         # A partition that was described by itself was published by itself before its root was.
         known = self._published | catalog.tables.keys() | (partitions.keys() - alone)
-        gone = [one for one in relations if one.oid not in known]
-        self._published |= {one.oid for one in gone}
+        gone = {one.oid: one for one in relations if one.oid not in known}
+        self._published |= gone.keys()
         tables = tuple(
             GoneTable(
                 oid=one.oid,
@@ -329,7 +333,7 @@ class SessionRemarks:
                 time=timestamp_now(),
                 is_dropped=one.oid not in existing and one.oid not in partitions,
             )
-            for one in gone
+            for one in gone.values()
         )
         self._note(gone=tables)
 
