@@ -1386,6 +1386,16 @@ RULES: Final[Mapping[str, SpecRule]] = {
         source="ExtractReplicaIdentity",
         roles=("update",),
     ),
+    "message-size": SpecRule(
+        doc="A message and the header of its XLogData have less than 1,073,741,823 bytes.",
+        source="enlargeStringInfo, MaxAllocSize",
+        roles=(
+            "insert",
+            "update",
+            "delete",
+            "payload",
+        ),
+    ),
     "binary-off": SpecRule(
         doc="Values are in binary format only if the option `binary` was requested.",
         source="logicalrep_write_tuple",

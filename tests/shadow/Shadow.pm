@@ -37,12 +37,16 @@ INIT
 		no strict 'refs';
 		no warnings 'redefine';
 		my $class = 'PostgreSQL::Test::Cluster';
-		my %was = map { $_ => \&{"${class}::$_"} } qw(init start stop psql poll_query_until);
+		my %was = map { $_ => \&{"${class}::$_"} } qw(init append_conf start stop psql poll_query_until);
 		*{"${class}::init"} = sub {
 			my ($node, %params) = @_;
 			$was{init}->($node, %params);
 			my @settings = map { "$_ = 40" } qw(max_wal_senders max_replication_slots max_worker_processes);
 			$node->append_conf('postgresql.conf', join("\n", @settings, 'max_connections = 80', '')) if $params{allows_streaming};
+		};
+		*{"${class}::append_conf"} = sub {
+			my ($node, $file, $text) = @_;
+			return $was{append_conf}->($node, $file, $text =~ s/\b(max_(?:wal_senders|replication_slots)\s*=\s*)[1-9]\d*/${1}40/gr);
 		};
 		*{"${class}::start"} = sub {
 			my ($node, @more) = @_;

@@ -32,6 +32,11 @@ KEPT: Final = Path(__file__).parents[2] / ".shadow"
 RECOVERY: Final = ["006", "010", "035", "038", "040", "044", "046"]
 """Numbers of the recovery tests that are about logical slots."""
 
+UNFOLLOWED: Final = {
+    "035_standby_logical_decoding": "a replica's slot on the primary prevents the conflicts that it tests"
+}
+"""Reasons why tests cannot run beside a replica, by name."""
+
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "": {},
     "kills": {"kills": True},
@@ -96,6 +101,8 @@ def run(test: str, source: Path, programs: Programs, *, keep: bool) -> Outcome:
         rules = msgspec.structs.replace(rules, seconds=900.0)
         flags = {flag: variant == flag for flag in ("roots", "events")}
         run_traffic(name, source, programs, folder / "run", rules, outcome, **flags)
+    elif name in UNFOLLOWED:
+        outcome.skipped = UNFOLLOWED[name]
     else:
         path = source / "src/test" / kind / "t" / f"{name}.pl"
         run_test(source, path, programs, folder / "run", rules, outcome)

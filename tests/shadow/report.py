@@ -130,7 +130,7 @@ def _some(names: list[str]) -> str:
 def _shown(reason: str) -> str:
     """Return a reason in one line, without what differs from run to run."""
     text = re.sub(r"/\S*/(?=[\w.@-]+)", "…/", " ".join(reason.split()))
-    text = re.sub(r"\bshadow_\d+_", "shadow_", re.sub(r"\b[0-9A-F]+/[0-9A-F]{4,}\b", "LSN", text))
+    text = re.sub(r"\bshadow_\d+_", "shadow_", re.sub(r"\b[0-9A-F]+/[0-9A-F]{4,}\b", "…", text))
     return _escaped(text if len(text) <= 240 else text[:239] + "…")
 
 

@@ -99,7 +99,7 @@ def test_page(tmp_path: Path) -> None:
     save_names([skipped.test, "traffic/core"], tmp_path / "18")
     lines = report.page(tmp_path).splitlines()
     assert "| subscription/001\\_a | 1 | 0 | 2 | 0 | 1 | 1 | 1 | 3 ok | 5 |" in lines
-    assert "| subscription/001\\_a | public.t | the server has 2 rows at LSN \\| in …/all |" in lines
+    assert "| subscription/001\\_a | public.t | the server has 2 rows at … \\| in …/all |" in lines
     assert "| subscription/001\\_a | public.v, public.w | failed |" in lines
     assert lines.count("| subscription/001\\_a | (p) | exit code 3 | - |") == 1
     assert "| subscription/012\\_b | no ICU |" in lines

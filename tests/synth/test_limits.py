@@ -10,6 +10,7 @@ import pytest
 
 from pgoutput.errors import ScenarioError
 from pgoutput.messages import XLogData
+from pgoutput.stream.check import CheckOptions, check
 from pgoutput.synth import Scenario, ScenarioTable, message_size
 from pgoutput.synth.column_types import TypeRegistry
 from pgoutput.synth.text_format import to_text
@@ -142,7 +143,11 @@ def test_a_message_that_fills_the_buffer_of_a_server_is_refused(
             assert "string buffer exceeds maximum allowed length (10000 bytes)" in error
             assert db.rows(table) == [{"id": "1", "note": None, "data": None}]
         else:
-            sent.append(max(len(one.data) for one in db.stream() if isinstance(one, XLogData)) + 25)
+            stream = [*db.stream()]
+            sent.append(max(len(one.data) for one in stream if isinstance(one, XLogData)) + 25)
+            for found, limit in (([], sent[-1] + 1), (["message-size"], sent[-1])):
+                checked = CheckOptions(binary=binary, max_bytes=limit)
+                assert [one.rule for one in check(stream, checked) if one.rule == "message-size"] == found
         return bool(error)
 
     largest = bisect_left(range(10_000), True, key=refused) - 1

@@ -428,11 +428,19 @@ def test_a_database_whose_texts_need_not_be_utf_8(server: LabServer, tmp_path: P
         assert rf"public.t\xff: {ASCII}" in run("doctor", "--dsn", lab.dsn).out
 
 
+TERMINATE = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'pgoutput' AND datname = current_database()"""
+
+
 def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_RECONNECT_SECONDS": 0.1, "_PATIENCE": 0}.items():
-        monkeypatch.setattr(module, name, value)
+    for name, value in {
+        "check._RECONNECT_SECONDS": 0.1,
+        "check._PATIENCE": 0,
+        "schedule._MIN_PAUSE": 0.1,
+    }.items():
+        monkeypatch.setattr(f"pgoutput.verification.selfcheck.{name}", value)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)")
     with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]), ThreadPoolExecutor() as pool:
         check = Checked(lab, tmp_path / "lake", dsn=f"host={tmp_path}/none")
@@ -444,9 +452,7 @@ def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
                 check.dsn = lab.dsn
                 wait_until(lambda number=number: check.connected >= number)  # type: ignore[misc]
                 wait_until(lambda: any(one.time for one in check.check.findings.tables.values()), 30)
-                lab.run(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                )
+                lab.run(TERMINATE)
         finally:
             check.stop.set()
             running.result()

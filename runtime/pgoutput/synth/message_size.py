@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pgoutput import envelope
 from pgoutput.errors import ScenarioError
-from pgoutput.messages import Message, XLogData
+from pgoutput.messages import Message
 from pgoutput.stream import encode_for
+from pgoutput.stream.check import HEADER_BYTES, MAX_BYTES
 
-MAX_BYTES: Final = 0x3FFF_FFFF
-"""Size that the buffer of a message with its header must not reach (MaxAllocSize, enlargeStringInfo)."""
-
-_HEADER_BYTES: Final = len(envelope.encode(XLogData(data=b"", wal_start=0, wal_end=0, send_time=0)))
 _LARGE: Final = 1000
 
 
@@ -44,4 +40,4 @@ def message_size(message: Message, proto_version: int) -> int:
         return value
 
     fields = {name: emptied(getattr(message, name)) for name in message.__struct_fields__}
-    return _HEADER_BYTES + removed + len(encode_for(type(message)(**fields), proto_version))
+    return HEADER_BYTES + removed + len(encode_for(type(message)(**fields), proto_version))

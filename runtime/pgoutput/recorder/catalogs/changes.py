@@ -53,9 +53,10 @@ def check_publication_oids(before: Catalog, after: Catalog) -> None:
     for one in after.publications:
         if (old := known.get(one.name)) is not None and old.oid != one.oid:
             raise PublicationRecreated(
-                f"the publication {sql.Identifier(one.name).as_string()} was dropped and created anew after "
-                f"{format_lsn(before.lsn)} (its OID was {old.oid} and is {one.oid}): changes that were made "
-                "meanwhile are not in the stream. Record anew from a new slot and in another folder"
+                f"the publication {sql.Identifier(one.name).as_string()} was dropped and created anew, or "
+                f"another was renamed to it, after {format_lsn(before.lsn)} (its OID was {old.oid} and is "
+                f"{one.oid}): changes that were made meanwhile are not in the stream. Record anew from a new "
+                "slot and in another folder"
             )
 
 

@@ -5,7 +5,11 @@
 
 from pgoutput.stream.check.checker import Checker, check
 from pgoutput.stream.check.model import Violation as Violation
-from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.check.options import (
+    HEADER_BYTES as HEADER_BYTES,
+    MAX_BYTES as MAX_BYTES,
+    CheckOptions,
+)
 from pgoutput.stream.check.rules import RULES
 
 __all__ = [

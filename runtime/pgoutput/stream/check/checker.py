@@ -154,6 +154,7 @@ class Checker:
 
     def _feed(self, data: bytes, outer: XLogData | None) -> Violation | None:
         state, in_stream = self._state, self._decoder.in_stream
+        state.size = len(data)
         message: Message
         try:
             message = self._decoder.decode(data)
@@ -301,13 +302,8 @@ def check(messages: Iterable[Buffer | Message], options: CheckOptions) -> Iterat
     Raises:
         ValueError: The protocol version is unknown, or does not support `streaming`.
     """
-    checker = Checker(
-        options.proto_version,
-        streaming=options.streaming,
-        two_phase=options.two_phase,
-        binary=options.binary,
-        messages=options.messages,
-    )
+    checker = Checker(options.proto_version)
+    checker.reconnect(options)
     for message in messages:
         violation = checker.feed(message)
         if violation is not None:

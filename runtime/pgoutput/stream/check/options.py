@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from pgoutput.messages import Streaming
+from pgoutput import envelope
+from pgoutput.messages import Streaming, XLogData
 from pgoutput.versions import LATEST_RELEASED
+
+MAX_BYTES: Final = 0x3FFF_FFFF
+"""Size that a message with the header of its XLogData must not reach (MaxAllocSize, enlargeStringInfo)."""
+HEADER_BYTES: Final = len(envelope.encode(XLogData(wal_start=0, wal_end=0, send_time=0, data=b"")))
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,3 +28,5 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Option `binary` that the client requested; None if unknown."""
     messages: bool | None = None
     """Option `messages` that the client requested; None if unknown."""
+    max_bytes: int = MAX_BYTES
+    """Size that a message with the header of its XLogData must not reach, in bytes."""

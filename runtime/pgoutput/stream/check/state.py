@@ -84,6 +84,7 @@ class CheckedStream:
     Attributes:
         options: Options that the client requested.
         number: Number of the message that is being checked, from 0; -1 before the first.
+        size: Size of that message, in bytes.
         open: The open transaction or stream block, or None between transactions.
         relations: Relation messages in effect outside stream blocks, by OID.
         streamed: Streamed transactions that have not ended, by xid.
@@ -111,6 +112,7 @@ class CheckedStream:
         self.prepared: dict[str, CheckedTransaction] = self._tracker.prepared
         self.gid_by_xid: dict[int, str] = {}
         self.number = -1
+        self.size = 0
         self._handlers: Mapping[str, Callable[[Any, CheckedTransaction | None], None]] = {
             "began": self._open,
             "block_opened": self._open,

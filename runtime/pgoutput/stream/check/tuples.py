@@ -1,4 +1,4 @@
-"""Rules about the new, old and key tuples of changes."""
+"""Rules about the new, old and key tuples of changes, and about the size of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgoutput._text import qualified_name
 from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
 from pgoutput.stream.check import samples as s
 from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.options import CheckOptions
+from pgoutput.stream.check.options import HEADER_BYTES, CheckOptions
 from pgoutput.stream.check.state import CheckedStream, KnownRelation
 
 _OIDS: Final = getters("relation")
@@ -37,6 +37,12 @@ def _wrong_column_count(state: CheckedStream, message: Message) -> Breach | None
         return None
     path, text = wrong
     return f"{path}.count", text
+
+
+def _too_large(state: CheckedStream, message: Message) -> Breach | None:
+    if (size := state.size + HEADER_BYTES) < (limit := state.options.max_bytes):
+        return None
+    return "tag", f"the message with its header has {size} bytes; a server builds less than {limit}"
 
 
 def _unpartitioned_relation(state: CheckedStream, message: Message) -> KnownRelation | None:
@@ -174,6 +180,12 @@ RULES: Final = (
         check=_old_missing,
         legal=s.transaction(s.FULL, m.Update(relation_oid=s.OID, new=("1", "y"), old=("1", "x"))),
         illegal=s.transaction(s.FULL, m.Update(relation_oid=s.OID, new=("1", "y"))),
+    ),
+    rule(
+        "message-size",
+        check=_too_large,
+        options=CheckOptions(max_bytes=1_000),
+        illegal=s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=("1", "x" * 1_000))),
     ),
     rule(
         "binary-off",

@@ -67,7 +67,8 @@ class Stream(msgspec.Struct, frozen=True, dict=True):
         requested = msgspec.structs.replace(scenario.options, **options)
         sent = scenario.stream(after_lsn=after_lsn, **options)
         messages = tuple(one.data for one in sent if isinstance(one, m.XLogData))
-        checked = {name: getattr(requested, name) for name in CheckOptions.__struct_fields__}
+        names = {*CheckOptions.__struct_fields__} & {*requested.__struct_fields__}
+        checked = {name: getattr(requested, name) for name in names}
         return cls(messages, CheckOptions(**checked))
 
     @cached_property

@@ -73,7 +73,9 @@ class Comparison:
         replica = ReplicaTable(self._target, table, self._seed)
         self.exists = replica.exists
         is_small = replica.is_small and sum(one.pages for one in table.leaves) <= source.MAX_PAGES
-        if self.keys is not None or not self.exists or (is_small and not (self._failures and table.key)):
+        is_large = sum(one.rows for one in table.leaves) > 2 * source.MAX_ROWS
+        is_slow = bool(table.key) and (is_large or self._failures > 0)
+        if self.keys is not None or not self.exists or (is_small and not is_slow):
             self._first = self._look()
             if self.keys is not None or sum(map(len, self._first.values())) <= source.MAX_ROWS:
                 return

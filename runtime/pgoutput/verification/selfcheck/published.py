@@ -59,6 +59,8 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True):
     place: str
     """Quoted name for a FROM clause."""
     pages: int
+    rows: float
+    """Estimated number of rows; -1 if it is not known."""
     size: int
     """Size in bytes, with TOAST."""
 
@@ -177,7 +179,7 @@ LEFT JOIN LATERAL (SELECT (indkey::int2[])[0:coalesce((to_jsonb(i) ->> 'indnkeya
     AS key FROM pg_index i WHERE indrelid = d.oid AND indisvalid AND indimmediate AND
         CASE c.relreplident WHEN 'i' THEN indisreplident ELSE indisprimary END LIMIT 1) k ON true,
 LATERAL (SELECT coalesce(jsonb_agg(jsonb_build_array(format('ONLY %I.%I', n.nspname, l.relname),
-        pg_relation_size(member) / current_setting('block_size')::int, pg_table_size(member)))
+        pg_relation_size(member) / current_setting('block_size')::int, l.reltuples, pg_table_size(member)))
         FILTER (WHERE isleaf), '[]') AS leaves,
     bool_or(row_security_active(member)) AS has_policy,
     bool_and(has_table_privilege(member, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))

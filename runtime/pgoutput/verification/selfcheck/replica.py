@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from hashlib import md5
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import NO_NUMBERS
+from pgoutput._arrays import NO_NUMBERS, Numbers
 from pgoutput.apply import convert_batch, make_layout, read_layout
 from pgoutput.recording import Location
 from pgoutput.replica import TableAsOf
@@ -79,17 +80,19 @@ class ReplicaTable:
 
     def all(self) -> Digests:
         """Return all rows."""
-        return self._digests(batch for file in self._files for batch in self._read(file, lambda _: True))
+        return self._digests(batch for file in self._files for batch in self._read(file))
 
     def draw(self, count: int) -> set[Key]:
         """Return the keys of about `count` random rows."""
         keys: set[Key] = set()
+
+        def choose(_: pa.RecordBatch, rows: Numbers) -> Numbers:
+            return np.array(self._chance.sample(rows.tolist(), min(count // _DRAWS, len(rows))), np.int64)
+
         for draw in range(_DRAWS if self._files else 0):
             file = self._files[draw % len(self._files)]
             row = self._chance.randrange(file.rows)
-            for batch in self._read(file, lambda group, row=row: row in group.rows):  # type: ignore[misc]
-                rows = self._chance.sample(range(batch.num_rows), min(count // _DRAWS, batch.num_rows))
-                keys.update(self._digests([batch.take(pa.array(rows, pa.int64()))]))
+            keys.update(self._digests(self._read(file, partial(_has_row, row), choose)))
         return keys
 
     def find(self, keys: Collection[Key]) -> tuple[Digests, bool]:
@@ -108,7 +111,14 @@ class ReplicaTable:
             for file in self._files
             if keys and all(_may_have(one, _bounds(file, name)) for name, one in sought.items())
         ]
-        found = self._digests(batch for file in files[:_FILES] for batch in self._read(file, wanted, sought))
+
+        def choose(batch: pa.RecordBatch, rows: Numbers) -> Numbers:
+            for name, one in sought.items():  # a value that the type cannot represent is NULL
+                column = batch[name]
+                rows = rows[np.asarray(pc.or_(pc.is_in(column, one.values), pc.is_null(column)))[rows]]
+            return rows
+
+        found = self._digests(batch for file in files[:_FILES] for batch in self._read(file, wanted, choose))
         return {key: found[key] for key in keys if key in found}, left >= 0 and len(files) <= _FILES
 
     def _sought(self, keys: Collection[Key]) -> dict[str, _Sought]:
@@ -126,9 +136,12 @@ class ReplicaTable:
         return found
 
     def _read(
-        self, file: DataFile, wanted: Callable[[RowGroup], bool], sought: Mapping[str, _Sought] = {}
+        self,
+        file: DataFile,
+        wanted: Callable[[RowGroup], bool] = lambda _: True,
+        choose: Callable[[pa.RecordBatch, Numbers], Numbers] = lambda _, rows: rows,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the wanted row groups that may have the values, with the new layout."""
+        """Yield chosen rows of the wanted row groups, with the new layout."""
         deleted = self._table.deleted_rows(file) if file.deleted else NO_NUMBERS
         for first, batch in self._table.read_groups(file, self._old.schema, wanted):
             kept = np.ones(batch.num_rows, np.bool_)
@@ -136,9 +149,8 @@ class ReplicaTable:
             kept[deleted[low:high] - first] = False
             if self._old.end is not None:
                 kept &= np.asarray(pc.is_null(batch[self._old.end]))
-            for name, one in sought.items():  # a value that the type cannot represent is NULL
-                kept &= np.asarray(pc.or_(pc.is_in(batch[name], one.values), pc.is_null(batch[name])))
-            yield convert_batch(batch.filter(pa.array(kept)), self._old, self._new, self._new.columns)
+            rows = batch.take(pa.array(choose(batch, np.flatnonzero(kept))))
+            yield convert_batch(rows, self._old, self._new, self._new.columns)
 
     def _digests(self, batches: Iterable[pa.RecordBatch]) -> Digests:
         found: Digests = defaultdict(list)
@@ -149,6 +161,10 @@ class ReplicaTable:
             for key, text in zip(keys if self._key else ((),) * len(texts), texts, strict=True):
                 found[key].append(md5(text.encode(), usedforsecurity=False).hexdigest())
         return found
+
+
+def _has_row(number: int, group: RowGroup) -> bool:
+    return number in group.rows
 
 
 def _bounds(file: DataFile, name: str) -> tuple[Any, Any] | None:
