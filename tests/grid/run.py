@@ -98,11 +98,16 @@ class Ended(Exception):
 class Batch:
     """Cells that share a database, a recording and a replica; a context manager.
 
+    Attributes:
+        has_self_check: Whether `sync` checks itself, and so copies what the recorder has missed.
+
     Args:
         server: The server.
         cases: Cells of one environment; number N has the schema `cN`.
         folder: A new folder for recording and replica.
     """
+
+    has_self_check = False
 
     def __init__(self, server: Server, cases: list[Cell], folder: Path) -> None:
         self.server, self.folder = server, folder
@@ -249,8 +254,7 @@ class Batch:
         options = [f"--dsn={self.dsn}", f"--slot={self.name}", "--detail", "--log=json", *more]
         options += [f"--publication={name}" for name in self.publications]
         if command == "sync":
-            # The self-check would copy what the recorder has missed.
-            options += [f"--target={self.target}", "--no-self-check"]
+            options += [f"--target={self.target}", *([] if self.has_self_check else ["--no-self-check"])]
         else:
             options += [f"--recording={self.target / '_recording'}", "--snapshot", "--segment-seconds=1"]
         with (self.folder / "log").open("ab") as log:
@@ -521,7 +525,10 @@ def main() -> int:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--match", default="", help="only cells whose name has this regular expression")
     parser.add_argument("--cell", default=os.environ.get("CELL", ""))
+    parser.add_argument("--self-check", action="store_true", help="with the self-check of `sync`")
     options = parser.parse_args()
+    Batch.has_self_check = options.self_check
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends `sync` too
     temporary.use_memory()
     path = ROOT / ".grid" / f"{options.server}.jsonl"
     path.parent.mkdir(exist_ok=True)

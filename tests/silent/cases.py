@@ -676,6 +676,19 @@ CASES: Final = (
     | HARMLESS
 )
 
+READ_LATE: Final = {
+    name: msgspec.structs.replace(CASES[name], copied=None)
+    for name in (
+        "new, default and a row",
+        "new root, row",
+        "unaltered, serial",
+        "unaltered, root",
+        "root, partition for a time, dropped",
+        "harmless, renamed column",
+    )
+}
+"""Cases after which replicas are right also if the catalogs are read later; more may be copied."""
+
 ONE_OF_EACH: Final = {
     name: CASES[name]
     for name in (

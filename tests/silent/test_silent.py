@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
+from pgoutput.recorder.catalogs import CatalogWatch
 from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
 from pgoutput.targets import registry
 from tests.recorder.lab import Lab
-from tests.silent.cases import CASES, ONE_OF_EACH
+from tests.silent.cases import CASES, ONE_OF_EACH, READ_LATE
 from tests.silent.field import Field
 from tests.targets.formats import FORMATS
 
@@ -37,6 +39,17 @@ def test_one_case_of_each_fault(
 ) -> None:
     monkeypatch.setattr(registry, "format_of", lambda _: FORMATS[target].format)
     check(Field(lab, tmp_path / "target", ONE_OF_EACH))
+
+
+def test_catalogs_that_cannot_be_read_in_time(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.require(13, "publish_via_partition_root")
+    read_now, answers = CatalogWatch.read_now, cycle((False, True))
+    monkeypatch.setattr(
+        CatalogWatch, "read_now", lambda self, oids=(): read_now(self, oids) if next(answers) else None
+    )
+    check(Field(lab, tmp_path / "target", READ_LATE))
 
 
 @pytest.mark.parametrize("history", [pytest.param(one, marks=WIDE) for one in (False, True)])

@@ -7,7 +7,7 @@ or only through its root.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -96,6 +96,10 @@ class SessionRemarks:
         """`Metadata.following_columns`: kept, because a transaction may commit in a later segment."""
         self._reported = {one.oid: one.lsn for one in state.incomplete}
         """Maps a table's OID to the LSN with which it was last recorded as incomplete."""
+        self._unread_lsn: int | None = None
+        """End of the last segment, if the catalogs could not be read for it."""
+        self._partitions: dict[tuple[int, int], int] = {}
+        """`Session.partitions` of the segments since the catalogs could be read."""
         self._truncates: dict[int, int] = {}
         """Value of `Session.truncates` at the end of the last segment."""
 
@@ -110,14 +114,20 @@ class SessionRemarks:
 
     @property
     def must_announce(self) -> bool:
-        """Whether some dropped, unpublished or renamed table is not yet in the metadata of a segment."""
-        return any(self._unannounced)
+        """Whether some dropped, unpublished or renamed table is not yet in the metadata of a segment.
+
+        Also true if the catalogs could not be read for the last segment.
+        """
+        return self._unread_lsn is not None or any(self._unannounced)
 
     def is_due(self, session: Session) -> bool:
         """Return whether the metadata of a segment must name dropped, unpublished or renamed tables now.
 
-        True if the metadata of no segment names them yet, and all their changes were received.
+        True if the metadata of no segment names them yet, and all their changes were received; or if the
+        catalogs could not be read for the last segment, and were read since.
         """
+        if self._unread_lsn is not None:
+            return (self._watch.wal_lsn or 0) >= self._unread_lsn
         return self.must_announce and session.has_received(self._gone_lsn)
 
     def for_segment(
@@ -140,13 +150,20 @@ class SessionRemarks:
         """
         catalog = self._folder.catalog
         relations: list[Any] = [from_json(one.relation) for one in versions]
+        self._partitions |= session.partitions
         known = _partitions(catalog).keys() - session.alone
         new = {one.oid for one in relations if one.oid not in known and not _is_described(catalog, one)}
         names = {one.oid: (stored_name(one.namespace), stored_name(one.name)) for one in relations}
         truncates, self._truncates = self._truncates, dict(session.truncates)
         truncated = {oid for oid, _ in self._truncates.items() - truncates.items()}
-        is_due = new or described or truncated & catalog.roots or renamed_tables(catalog, names)
-        is_due = is_due or self._former_roots(session.partitions)
+        is_due = bool(
+            new
+            or described
+            or truncated & catalog.roots
+            or renamed_tables(catalog, names)
+            or self._former_roots
+            or self._unread_lsn is not None
+        )
         existing = self._watch.read_now(new) if is_due else ()
         if existing is None:
             # Record the tables as incomplete now. A later reading may show the same columns as the last one,
@@ -161,15 +178,17 @@ class SessionRemarks:
             self._note_following_columns()
         self._note_described(relations)
         self._note_gone(relations, new if existing is None else existing, session.alone)
-        self._note_altered(
-            self._former_roots(session.partitions),
-            f"had changes of another partition for a time before {format_lsn(self._folder.catalog.lsn)}",
-        )
+        lsn = format_lsn(self._folder.catalog.lsn)
+        self._note_altered(self._former_roots, f"had changes of another partition before {lsn}")
+        self._partitions = self._partitions if existing is None else {}
+        self._unread_lsn = session.received_lsn if existing is None else None
         # The stream has shown a name between two readings, or in a transaction that is not committed.
         self._note(renamed=renamed_tables(self._folder.catalog, names))
         state = self._folder.state
         changes = tuple(one for one in state.publication_changes if one not in self._announced)
-        gone, renamed = self._unannounced if session.received_lsn >= self._gone_lsn else ((), ())
+        # A relation that is not in the catalogs as last read may be a new table.
+        is_known = self._unread_lsn is None and session.received_lsn >= self._gone_lsn
+        gone, renamed = self._unannounced if is_known else ((), ())
         self._announced.update(changes, gone, renamed)
         incomplete = without_copied(state.incomplete, self.storing)
         return Remarks(incomplete, changes, gone, self._following_columns.copy(), renamed)
@@ -279,16 +298,13 @@ class SessionRemarks:
             self._watch.note_described(described)
             self._folder.save_catalog(without_undescribed(catalog, described))
 
-    def _former_roots(self, described: Mapping[tuple[int, int], int]) -> set[int]:
-        """Return the roots that have lost a partition after changes of it, and were not reported since.
-
-        Args:
-            described: `Session.partitions`.
-        """
+    @property
+    def _former_roots(self) -> set[int]:
+        """The roots that have lost a partition after changes of it, and were not reported since."""
         partitions, roots = _partitions(self._folder.catalog), self._folder.catalog.roots
         return {
             root
-            for (oid, root), lsn in described.items()
+            for (oid, root), lsn in self._partitions.items()
             if root in roots and partitions.get(oid) != root and self._reported.get(root, -1) < lsn
         }
 
@@ -306,8 +322,8 @@ class SessionRemarks:
         partitions = _partitions(catalog)
         # A partition that was described by itself was published by itself before its root was.
         known = self._published | catalog.tables.keys() | (partitions.keys() - alone)
-        gone = [one for one in relations if one.oid not in known]
-        self._published |= {one.oid for one in gone}
+        gone = {one.oid: one for one in relations if one.oid not in known}
+        self._published |= gone.keys()
         tables = tuple(
             GoneTable(
                 oid=one.oid,
@@ -317,7 +333,7 @@ class SessionRemarks:
                 time=timestamp_now(),
                 is_dropped=one.oid not in existing and one.oid not in partitions,
             )
-            for one in gone
+            for one in gone.values()
         )
         self._note(gone=tables)
 

@@ -296,7 +296,9 @@ class Folder:
                     one for one in _merged(state.incomplete, changes.incomplete) if one.oid not in dropped
                 ),
                 publication_changes=lambda state: (*state.publication_changes, *changes.publications),
-                gone=lambda state: (*state.gone, *changes.gone),
+                gone=lambda state: tuple(
+                    one for one in (*state.gone, *changes.gone) if one.oid not in catalog.tables
+                ),
                 renamed=lambda state: _last_names((*state.renamed, *changes.renamed)),
                 pending=lambda state: (*state.pending, *changes.pending),
             )
