@@ -15,7 +15,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/postgresql-tests.md"
 HEAD: Final = """# PostgreSQL's own tests
 
 `make shadow` runs tests from the sources of PostgreSQL with `pgoutput sync` beside them, and writes this
-page. The tests run unchanged, on a server of the same version:
+page. The tests run unchanged, on a server of the same version with more slots than they ask for:
 
 | tests | where they are in the sources | publication of the `sync` beside them |
 | --- | --- | --- |

@@ -191,10 +191,10 @@ class Sync:
         """Return whether the replica has applied all segments."""
         try:
             recording = Recording(str(self._target / "_recording"))
-            applied = Positions(recording, locate(str(self._target))).least_segment
+            following = Positions(recording, locate(str(self._target))).next_segment()
         except PgoutputError:  # nothing has been recorded or applied yet
             return False
-        return recording.last is not None and applied >= recording.last.number
+        return recording.last is not None and following > recording.last.number
 
     def _status(self) -> tuple[int, str]:
         """Return the exit code of `pgoutput status`, and what it prints."""
