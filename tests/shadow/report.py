@@ -81,8 +81,8 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     yield f"## PostgreSQL {major}"
     yield f"Server {servers}, pgoutput {versions}, {' to '.join(dates[:: max(len(dates) - 1, 1)])}."
     rows = [_row(outcome) for outcome in ran]
-    total = ["all", *(str(sum(int(row[n]) for row in rows)) for n in range(1, len(KINDS) + 2)), "", ""]
-    yield _table(["test", *KINDS, "marked", "own", "seconds"], [*rows, total])
+    total = ["all", *(str(sum(int(row[n]) for row in rows)) for n in range(1, len(KINDS) + 3)), "", ""]
+    yield _table(["test", *KINDS, "marked", "kills", "own", "seconds"], [*rows, total])
     for kind in reversed(KINDS[1:]):
         if lines := list(_reasons(kind, ran)):
             yield f"### {kind} ({major})"
@@ -103,6 +103,7 @@ def _row(outcome: Outcome) -> list[str]:
         _escaped(outcome.test),
         *(str(counts[kind]) for kind in KINDS),
         str(marked),
+        str(outcome.kills),
         outcome.own or "-",
         str(outcome.seconds),
     ]

@@ -65,6 +65,7 @@ class Sync:
 
     Attributes:
         refusal: Why `sync` has not begun; empty if it has.
+        kills: How often `kill -9` has ended it.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Sync:
         self._ends = 0
         self._lock, self._stopped = threading.RLock(), threading.Event()
         folder.mkdir(parents=True)
-        self.refusal = ""
+        self.refusal, self.kills = "", 0
         self._start()
         self.refusal = self._refused()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -133,6 +134,7 @@ class Sync:
                 elif self._rules.kills and time.monotonic() > kill:
                     self._process.kill()
                     self._process.wait()
+                    self.kills += 1
                     self._start()
                     kill = time.monotonic() + random.uniform(*KILLS)
 
