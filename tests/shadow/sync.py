@@ -264,7 +264,8 @@ class Sync:
             self._process.kill()
             self._process.wait()
             self.note("", "ended", "SIGTERM did not end it within 60 s")
-        if self._process.returncode not in (0, 1, 130):
+        # SIGTERM ends a program that has only just started without more ado.
+        if self._process.returncode not in (0, 1, 130, -signal.SIGTERM):
             self.note("", "ended", self._message())
 
 
