@@ -91,8 +91,13 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     if skipped := [[_escaped(outcome.test), outcome.skipped] for outcome in outcomes if outcome.skipped]:
         yield f"### Not applicable as a whole ({major})"
         yield _table(["test", "reason"], skipped)
-    if missing := sorted(set(tests) - {outcome.test for outcome in outcomes}):
-        yield f"{len(missing)} of {len(tests)} tests have not been run: {_some(missing)}."
+    if missing := set(tests) - {outcome.test for outcome in outcomes}:
+        yield f"{len(missing)} of {len(tests)} tests have not been run: {_some(sorted(missing, key=_variant))}."
+
+
+def _variant(test: str) -> tuple[bool, str]:
+    """Return a key that sorts the tests as they are before their variants."""
+    return "+" in test, test
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -124,8 +129,8 @@ def _reasons(kind: str, outcomes: Iterable[Outcome]) -> Iterable[list[str]]:
 
 def _some(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return _escaped(", ".join(names[:5]) + more)
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return _escaped(", ".join(names[:8]) + more)
 
 
 def _shown(reason: str) -> str:
