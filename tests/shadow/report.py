@@ -92,7 +92,8 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
         yield f"### Not applicable as a whole ({major})"
         yield _table(["test", "reason"], skipped)
     if missing := set(tests) - {outcome.test for outcome in outcomes}:
-        yield f"{len(missing)} of {len(tests)} tests have not been run: {_some(sorted(missing, key=_variant))}."
+        names = _some(sorted(missing, key=_variant))
+        yield f"{len(missing)} of {len(tests)} tests have not been run: {names}."
 
 
 def _variant(test: str) -> tuple[bool, str]:
