@@ -66,7 +66,7 @@ class Follower:
     def __init__(self, folder: Path, results: list[Result], rules: Rules, *, everything: bool) -> None:
         self._folder, self._results, self._rules, self._everything = folder, results, rules, everything
         self._syncs: dict[tuple[str, str, str], Sync] = {}
-        self._count = 0
+        self._begun: list[Sync] = []
 
     def answer(self, event: Event) -> None:
         """Do what an event asks for; return when the test may go on."""
@@ -84,10 +84,11 @@ class Follower:
                     self._begin(event, statement)  # it is refused, as CREATE SUBSCRIPTION is
                     self._syncs.pop(_key(event, statement)).stop()
 
-    def finish(self) -> None:
-        """Stop what still runs."""
+    def finish(self) -> int:
+        """Stop what still runs; return the number of kills."""
         for sync in self._syncs.values():
             sync.stop()
+        return sum(sync.kills for sync in self._begun)
 
     def fault(self, error: Exception) -> None:
         """Add a failure of this harness to the results."""
@@ -136,16 +137,16 @@ class Follower:
                 self._begin(event, Statement("create", statement.subscription, sync.dsn, new))
 
     def _begin(self, event: Event, statement: Statement) -> Sync:
-        self._count += 1
         own = f"host={event.host} port={event.port} dbname={event.database} user={USER}"
         sync = Sync(
-            self._folder / f"{self._count:02d}_{statement.subscription}",
+            self._folder / f"{len(self._begun) + 1:02d}_{statement.subscription}",
             statement.dsn,
             statement.publications,
             self._results,
             self._rules,
             subscriber="" if self._everything else own,
         )
+        self._begun.append(sync)
         self._syncs[_key(event, statement)] = sync
         return sync
 
@@ -193,7 +194,7 @@ def run_test(
             with (folder / "tap.log").open("wb") as log:
                 code = as_user(["perl", path], environment, suite, log, seconds=SECONDS)
         finally:
-            follower.finish()
+            outcome.kills = follower.finish()
     outcome.own, outcome.skipped = read_tap((folder / "tap.log").read_text(errors="replace"), code)
 
 

@@ -15,7 +15,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/postgresql-tests.md"
 HEAD: Final = """# PostgreSQL's own tests
 
 `make shadow` runs tests from the sources of PostgreSQL with `pgoutput sync` beside them, and writes this
-page. The tests run unchanged, on a server of the same version:
+page. The tests run unchanged, on a server of the same version with more slots than they ask for:
 
 | tests | where they are in the sources | publication of the `sync` beside them |
 | --- | --- | --- |
@@ -81,8 +81,8 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     yield f"## PostgreSQL {major}"
     yield f"Server {servers}, pgoutput {versions}, {' to '.join(dates[:: max(len(dates) - 1, 1)])}."
     rows = [_row(outcome) for outcome in ran]
-    total = ["all", *(str(sum(int(row[n]) for row in rows)) for n in range(1, len(KINDS) + 2)), "", ""]
-    yield _table(["test", *KINDS, "marked", "own", "seconds"], [*rows, total])
+    total = ["all", *(str(sum(int(row[n]) for row in rows)) for n in range(1, len(KINDS) + 3)), "", ""]
+    yield _table(["test", *KINDS, "marked", "kills", "own", "seconds"], [*rows, total])
     for kind in reversed(KINDS[1:]):
         if lines := list(_reasons(kind, ran)):
             yield f"### {kind} ({major})"
@@ -91,8 +91,14 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     if skipped := [[_escaped(outcome.test), outcome.skipped] for outcome in outcomes if outcome.skipped]:
         yield f"### Not applicable as a whole ({major})"
         yield _table(["test", "reason"], skipped)
-    if missing := sorted(set(tests) - {outcome.test for outcome in outcomes}):
-        yield f"{len(missing)} of {len(tests)} tests have not been run: {_some(missing)}."
+    if missing := set(tests) - {outcome.test for outcome in outcomes}:
+        names = _some(sorted(missing, key=_variant))
+        yield f"{len(missing)} of {len(tests)} tests have not been run: {names}."
+
+
+def _variant(test: str) -> tuple[bool, str]:
+    """Return a key that sorts the tests as they are before their variants."""
+    return "+" in test, test
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -103,6 +109,7 @@ def _row(outcome: Outcome) -> list[str]:
         _escaped(outcome.test),
         *(str(counts[kind]) for kind in KINDS),
         str(marked),
+        str(outcome.kills),
         outcome.own or "-",
         str(outcome.seconds),
     ]
@@ -123,8 +130,8 @@ def _reasons(kind: str, outcomes: Iterable[Outcome]) -> Iterable[list[str]]:
 
 def _some(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return _escaped(", ".join(names[:5]) + more)
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return _escaped(", ".join(names[:8]) + more)
 
 
 def _shown(reason: str) -> str:

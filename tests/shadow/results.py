@@ -35,6 +35,8 @@ class Outcome(msgspec.Struct):
     seconds: int = 0
     own: str = ""
     """What the test found itself, such as `37 ok`."""
+    kills: int = 0
+    """How often `kill -9` has ended `sync`."""
     skipped: str = ""
     """Why the test cannot run with this server; empty if it can."""
     results: list[Result] = []

@@ -65,6 +65,7 @@ class Sync:
 
     Attributes:
         refusal: Why `sync` has not begun; empty if it has.
+        kills: How often `kill -9` has ended it.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Sync:
         self._ends = 0
         self._lock, self._stopped = threading.RLock(), threading.Event()
         folder.mkdir(parents=True)
-        self.refusal = ""
+        self.refusal, self.kills = "", 0
         self._start()
         self.refusal = self._refused()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -133,6 +134,7 @@ class Sync:
                 elif self._rules.kills and time.monotonic() > kill:
                     self._process.kill()
                     self._process.wait()
+                    self.kills += 1
                     self._start()
                     kill = time.monotonic() + random.uniform(*KILLS)
 
@@ -191,10 +193,10 @@ class Sync:
         """Return whether the replica has applied all segments."""
         try:
             recording = Recording(str(self._target / "_recording"))
-            applied = Positions(recording, locate(str(self._target))).least_segment
+            following = Positions(recording, locate(str(self._target))).next_segment()
         except PgoutputError:  # nothing has been recorded or applied yet
             return False
-        return recording.last is not None and applied >= recording.last.number
+        return recording.last is not None and following > recording.last.number
 
     def _status(self) -> tuple[int, str]:
         """Return the exit code of `pgoutput status`, and what it prints."""
@@ -262,7 +264,8 @@ class Sync:
             self._process.kill()
             self._process.wait()
             self.note("", "ended", "SIGTERM did not end it within 60 s")
-        if self._process.returncode not in (0, 1, 130):
+        # SIGTERM ends a program that has only just started without more ado.
+        if self._process.returncode not in (0, 1, 130, -signal.SIGTERM):
             self.note("", "ended", self._message())
 
 

@@ -90,7 +90,7 @@ RESULTS = [
 
 
 def test_page(tmp_path: Path) -> None:
-    outcome = Outcome("subscription/001_a", "15.18", "1.0", "2026-01-02", 5, "3 ok", "", RESULTS)
+    outcome = Outcome("subscription/001_a", "15.18", "1.0", "2026-01-02", 5, "3 ok", 7, "", RESULTS)
     skipped = Outcome("subscription/012_b", "18.6", "1.0", "2026-01-03", skipped="no ICU")
     save(outcome, tmp_path / "15")
     save(skipped, tmp_path / "18")
@@ -98,7 +98,7 @@ def test_page(tmp_path: Path) -> None:
     save_names([outcome.test], tmp_path / "15")
     save_names([skipped.test, "traffic/core"], tmp_path / "18")
     lines = report.page(tmp_path).splitlines()
-    assert "| subscription/001\\_a | 1 | 0 | 2 | 0 | 1 | 1 | 1 | 3 ok | 5 |" in lines
+    assert "| subscription/001\\_a | 1 | 0 | 2 | 0 | 1 | 1 | 1 | 7 | 3 ok | 5 |" in lines
     assert "| subscription/001\\_a | public.t | the server has 2 rows at … \\| in …/all |" in lines
     assert "| subscription/001\\_a | public.v, public.w | failed |" in lines
     assert lines.count("| subscription/001\\_a | (p) | exit code 3 | - |") == 1

@@ -99,6 +99,7 @@ def run_traffic(
             sync.check("end")
         finally:
             sync.stop()
+            outcome.kills = sync.kills
 
 
 def _library(source: Path, programs: Programs, folder: Path) -> Path:
