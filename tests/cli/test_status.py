@@ -226,7 +226,8 @@ def test_errors(lab: Lab, run: Run, tmp_path: Path) -> None:
         (["ALTER PUBLICATION p RENAME TO q"], "the publication p does not exist (if it was renamed, rename"),
         (
             ["DROP PUBLICATION p", "CREATE PUBLICATION p FOR TABLE t"],
-            "the publication p was dropped and created anew: record anew in another folder",
+            "the publication p was dropped and created anew, or another was renamed to it: record anew in "
+            "another folder",
         ),
         (["ALTER PUBLICATION p RENAME TO q", "ALTER PUBLICATION q RENAME TO p"], ""),
     ],

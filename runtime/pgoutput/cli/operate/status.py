@@ -220,7 +220,7 @@ def _lost_publication(connection: Connection, source: Source) -> str:
         for name, oid in connection.query(query):
             if oid is None:
                 return f"the publication {name} does not exist (if it was renamed, rename it back)"
-            return f"the publication {name} was dropped and created anew"
+            return f"the publication {name} was dropped and created anew, or another was renamed to it"
     return ""
 
 
