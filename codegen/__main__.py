@@ -197,6 +197,12 @@ def _print_error(text: str) -> NoReturn:
     raise SystemExit(1) from None
 
 
+_REMEDY = (
+    "(?:add|choose|correct|define|did|for|give|if|indent|leave|quote|remove|rename|restore|sort|use|write)"
+)
+"""First words of what an error says to do."""
+
+
 def described(text: str) -> dict[str, str | int | None]:
     """Return file, line, column, value and remedy of an error's text; None for what the text does not say.
 
@@ -211,10 +217,10 @@ def described(text: str) -> dict[str, str | int | None]:
     values = re.findall("unknown \\w+ `([^`]*)`", error) + re.findall("`([^`]*)`", error)
     value = next((one for one in values if one in source), None)
     column = source.index(value) if value else len(source) - len(source.lstrip())
-    remedy = re.split(r"(?:: |; )(?=[a-z])(?!the |it )", error)[-1]
+    remedy = re.match(rf"(?:[^`]|`[^`]*`)*?[:;] ({_REMEDY} .*)", error, re.DOTALL)
     return {
         "file": file, "line": line, "column": column + 1, "value": value,
-        "error": error, "remedy": remedy if remedy != error else None,
+        "error": error, "remedy": remedy[1] if remedy else None,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import msgspec
 from codegen import model, rules
 from codegen.evolution import WireForm
 from codegen.lock import read_lock
+from codegen.rules.common import is_tag
 from codegen.yamlfile import Place, SpecError, YamlFile, unknown
 
 SECTIONS: dict[str, type[Any]] = {
@@ -85,8 +86,10 @@ def load(directory: Path) -> model.Spec:
             raise file.error(
                 ("protocol",), f"the protocol `{name}` cannot be a module: write another name in snake_case"
             )
-    spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, **sections)
-    _check_gates_of_new_messages(spec, read_lock(directory, begin=True) if not plain else {})
+    locked = read_lock(directory, begin=True) if not plain else {}
+    names = frozenset(re.findall(r"\w+", str(locked)))
+    spec = model.Spec(protocols=protocols, files=tuple(files), plain=plain, locked=names, **sections)
+    _check_gates_of_new_messages(spec, locked)
     rules.check(spec)
     return spec
 
@@ -164,20 +167,25 @@ def _convert(data: Any, record: type[Any], file: YamlFile, place: Place) -> Any:
             roles = "; a message that changes no row: `payload`" if key == "role" else ""
             what = f"`{key}`: {unknown('value', _at(data, below), choices)}{roles}"
         elif match := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
-            what = _wrong_type((*place, *below), _at(data, below), *match.groups())
+            what = _wrong_type(file, (*place, *below), _at(data, below), *match.groups())
+        if others := [one for one in SECTIONS if one != "rules" and not _fails(data, SECTIONS[one])]:
+            what += f"; it has the keys of `{others[0]}`: write it in that section"
         name = ".".join(str(step) for step in place[1:])
         raise file.error((*place, *below), f"{name}: {what}") from None
 
 
-def _wrong_type(place: Place, value: Any, wanted: str, got: str) -> str:
+def _wrong_type(file: YamlFile, place: Place, value: Any, wanted: str, got: str) -> str:
     key = place[-1]
     name = f"entry {key + 1} of `{place[-2]}`" if isinstance(key, int) and len(place) > 2 else f"`{key}`"
     if key in ("versions", "server") and isinstance(value, int):
         ranges = f'"{value}+" for {value} and later, or "{value}" for {value} only'
         return f"{name} takes a range, as text: quote it, {ranges}"
     kinds = [_KINDS[one] for one in wanted.split(" | ") if one != "null"]
-    quoted = str(value).lower() if isinstance(value, bool) else value
+    quoted = file.numbers.get(place, str(value).lower())
     quote = f': quote it, "{quoted}"' if "str" in wanted and isinstance(value, int) else ""
+    if quote and key in ("tag", "value") and len(quoted) > 1:
+        character = chr(value) if 0 < value < 127 and is_tag(chr(value)) else "q"
+        quote = f', but a character: write {key}: "{character}"'
     return f"{name} takes {' or '.join(kinds)}, not {_KINDS[got]}{quote}"
 
 

@@ -6,7 +6,8 @@ msgspec refuses unknown keys, missing keys and wrong types. The package `rules` 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -249,6 +250,9 @@ class Rule(_Record, frozen=True, kw_only=True):
     cases: list[Case] = []
 
 
+_Gated = TypeVar("_Gated", EnumValue, FlagBit, Message)
+
+
 class Protocol(msgspec.Struct, frozen=True):
     """A protocol: messages that share one set of tags."""
 
@@ -279,6 +283,8 @@ class Spec(msgspec.Struct, frozen=True):
     """The files of the spec, for the line numbers in errors and for the protocol explorer."""
     plain: bool = False
     """Whether the spec has no section `versions`. Its protocols can have any names, and never change."""
+    locked: frozenset[str] = frozenset()
+    """All names in the lock `released.json`."""
 
     def error(self, place: Place, text: str) -> SpecError:
         """Return an error with file and line of `place`, or of the nearest enclosing place in the files."""
@@ -287,6 +293,15 @@ class Spec(msgspec.Struct, frozen=True):
                 if end <= len(place) and place[:end] in file:
                     return file.error(place, text)
         return self.files[0].error(place, text)
+
+    def by_age(self, records: Mapping[str, _Gated]) -> dict[str, _Gated]:
+        """Return messages, values or bits, those that are new since the last release at the end."""
+        return dict(
+            sorted(
+                records.items(),
+                key=lambda one: (one[0] not in self.locked, Gate.parse(one[1].versions).first),
+            )
+        )
 
     def gate(self, text: str) -> Gate:
         """Return the gate written as `text`, limited to the spec's versions; it must contain one of them.

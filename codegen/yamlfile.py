@@ -19,9 +19,9 @@ Place = tuple[str | int, ...]
 """The path of a value in a file: keys and indexes, from the top of the file."""
 
 _PREFIX = "tag:yaml.org,2002:"
-_UNQUOTED = re.compile(r"""(\w+): +([^\s"'>|{\[&*!#].*?)( #|:(?=[ }\]]|$))""")
-"""Pattern of a YAML key with an unquoted text that contains a colon or ` #`; groups: key, text, sign."""
-_UNQUOTED_IN_BRACES = re.compile(_UNQUOTED.pattern.replace(".*?", "[^,]*?"))
+_UNQUOTED = r"""^([^{]*?)\b(\w+): +([^\s"'>|{\[&*!#].*?)( #|:(?=[ }\]]|$))"""
+"""Pattern of a YAML key with an unquoted text that contains `:` or ` #`; groups: start, key, text, sign."""
+_UNQUOTED_IN_BRACES = _UNQUOTED.replace(".*?", "[^,]*?").replace("[^{]*?", r".*?\{.*?", 1)
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18}|0x[0-9a-fA-F]{1,16})")
 
 
@@ -42,19 +42,44 @@ def _compose(text: str) -> yaml.Node | None:
     return yaml.compose(text, Loader=_Loader)
 
 
+_ANYWHERE = 1_000_000
+_COLON_IN_TEXT = "the text of `{1}` contains `{3}`: {quote}"
 _SLIPS: Final = (
-    ("\u00a0", "the line has a no-break space: write a plain space"),
-    (r"^ *(?:- )?(\w+):(?=[^\s:/])", "`{0}:` needs a space after the colon"),
-    (r"^ *(?:- )?(\w+)(?: \S+)?$", "`{0}` needs a colon: write `{0}: …`"),
+    (r': "[^"]*$', r'\g<0>"', "a double quote opens a text here, and none closes it", _ANYWHERE),
+    ("\u00a0", " ", "the line has a no-break space: write a plain space", 3),
+    (r"^ *(?:- )?(\w+):(?=[^\s:/])", r"\g<0> ", "`{0}:` needs a space after the colon", 3),
+    (r"^( *(?:- )?)(\w+)( \S+)?$", r"\1\2:\3", "`{1}` needs a colon: write `{1}: …`", 3),
     (
-        r"\{.*?: [^\s,]+ (doc|list_of|means|name|type|value|versions|when):",
-        "add a comma before `{0}:`",
+        r"(\{.*?: [^\s,]+) (doc|list_of|means|name|type|value|versions|when):",
+        r"\1, \2:",
+        "add a comma before `{1}:`",
+        3,
     ),
-    (r"^ +\{", "an entry of a list begins with `- `: write it before the brace"),
-    (r": +([>|@%]\S+)", "a text cannot begin as `{0}` does: quote it"),
-    (r"\S\t", "the line has a tab: write a space"),
+    (r"^ +(?=\{)", r"\g<0>- ", "an entry of a list begins with `- `: write it before the brace", 3),
+    (r"(?<=: )( *)([>|@%]\S+)", r'\1"\2"', "a text cannot begin as `{1}` does: quote it", 3),
+    (r"(?<=\S)\t", " ", "the line has a tab: write a space", 3),
+    (_UNQUOTED_IN_BRACES, r"\1\2: \3", _COLON_IN_TEXT, 3),
+    (_UNQUOTED, r"\1\2: \3", _COLON_IN_TEXT, 3),
+    (r"\{[^}]*$", "{}", "the line opens a brace `{{` and does not close it: add `}}`", 3),
+    (
+        r"^ *\t.*",
+        "",
+        "a tab stands before the text: indent with spaces, two more than the line above it needs",
+        _ANYWHERE,
+    ),
 )
-"""Patterns of lines at which YAML fails, and what is wrong in them."""
+"""Patterns of lines at which YAML fails, how to mend such a line, what is wrong in it, and how many lines
+above YAML's error it can be. A line is blamed only if YAML can read more of the file after it is mended."""
+
+
+def _unread(lines: list[str]) -> int:
+    """Return how many characters are after YAML's error, or -1 if there is no error."""
+    text = "\n".join(lines)
+    try:
+        _compose(text)
+    except yaml.MarkedYAMLError as error:
+        return len(text) - (error.problem_mark.index if error.problem_mark else 0)
+    return -1
 
 
 class SpecError(Exception):
@@ -63,10 +88,15 @@ class SpecError(Exception):
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """Return an error text for an unknown name, with the known names and the most similar known name."""
-    names = {str(one).lower(): str(one) for one in known}
+    names = [*map(str, known)]
+    return f"unknown {what} `{name}`; the {what}s are {', '.join(names) or 'none'}{nearest(name, names)}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return the question whether the most similar known name was meant; empty if no name is similar."""
+    names = {one.lower(): one for one in known}
     close = difflib.get_close_matches(str(name).lower(), names, 1)
-    suggestion = f"; did you mean `{names[close[0]]}`?" if close else ""
-    return f"unknown {what} `{name}`; the {what}s are {', '.join(names.values()) or 'none'}{suggestion}"
+    return f"; did you mean `{names[close[0]]}`?" if close else ""
 
 
 class YamlFile:
@@ -80,6 +110,8 @@ class YamlFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lines: dict[Place, int] = {(): 1}
+        self.numbers: dict[Place, str] = {}
+        """The numbers as they are written, such as `0x71`."""
         try:
             text = path.read_bytes().decode("utf-8")
             self.text = text
@@ -149,45 +181,43 @@ class YamlFile:
 
     def _yaml_error(self, error: yaml.MarkedYAMLError) -> SpecError:
         last = error.problem_mark.line if error.problem_mark else 0
-        first = error.context_mark.line if error.context_mark else last
-        for number, line in enumerate(self._text[: last + 1], start=1):
-            if re.search(r': "[^"]*$', line) and line.count('"') % 2:
-                return self._error(number, "a double quote opens a text here, and none closes it")
-        first = max(0, last - 3, min(first, last - 1))
-        for pattern, slip in _SLIPS:
-            for number, line in enumerate(self._text[first : last + 1], start=first + 1):
-                if match := re.search(pattern, line):
-                    return self._error(number, slip.format(*match.groups()))
-        for number, line in enumerate(self._text[first : last + 1], start=first + 1):
-            if match := (_UNQUOTED_IN_BRACES if "{" in line else _UNQUOTED).search(line):
-                key, _, sign = match.groups()
-                return self._error(number, f"the text of `{key}` contains `{sign.strip()}`: {_quote(key)}")
-            if line.count("{") > line.count("}"):
-                return self._error(number, "the line opens a brace `{` and does not close it: add `}`")
-        for number, line in enumerate(self._text[: last + 1], start=1):
-            if re.match(" *\t", line):
-                text = (
-                    "a tab stands before the text: indent with spaces, two more than the line above it needs"
-                )
-                return self._error(number, text)
+        unread = _unread(self._text)
+        for pattern, mended, slip, above in _SLIPS:
+            for index in range(max(0, last - above), last + 1):
+                line = self._text[index]
+                if not (match := re.search(pattern, line)):
+                    continue
+                lines = [*self._text[:index], re.sub(pattern, mended, line), *self._text[index + 1 :]]
+                if _unread(lines) < unread:
+                    groups = [str(one).strip() for one in match.groups()]
+                    return self._error(index + 1, slip.format(*groups, quote=_quote("".join(groups[1:2]))))
         text = str(error.problem)
         if re.search(r"expected <block end>, but found '(<block|-|\?)|mapping values are not allowed", text):
-            text = self._wrong_indent(last)
+            last, text = self._wrong_indent(last)
         if re.search(r"found character '[^\\]'|<scalar>", text):
             text += "; if this belongs to a text, quote the whole text"
         return self._error(last + 1, f"YAML: {text}")
 
-    def _wrong_indent(self, index: int) -> str:
-        """Return an error text for a line whose indent fits no line above it, with the indents that would."""
-        here, *above = [
-            len(line) - len(line.lstrip()) for line in reversed(self._text[: index + 1]) if line.strip(" #")
-        ]
+    def _wrong_indent(self, index: int) -> tuple[int, str]:
+        """Return the index of the line that is indented wrongly, and an error text with indents that fit.
+
+        YAML's error is at line `index`, whose indent fits no line above it.
+        """
+        numbers = [i for i in range(index, -1, -1) if not re.match(" *(#|$)", self._text[i])]
+        here, *above = [len(self._text[i]) - len(self._text[i].lstrip()) for i in numbers]
+        parent = next((i for i, indent in enumerate(above) if indent < here), 0)
+        # The first line of a block decides its indent, so YAML's error is at the second line.
+        for i in range(max(parent - 1, 0), min(parent + 1, len(above))):
+            if above[i] % 2 > here % 2 or (here - above[parent] == 2 and above[i] > here):
+                wrong, right = (self._text[one].strip()[:30] for one in (numbers[i + 1], index))
+                text = f"{above[i]} spaces before `{wrong}`, but {here} before `{right}`: write {here}"
+                return numbers[i + 1], text
         fitting: list[int] = []
         for indent in above:
             if indent < min(fitting, default=99):
                 fitting.append(indent)
         known = " or ".join(map(str, sorted(fitting)))
-        return (
+        return index, (
             f"{here} spaces before `{self._text[index].strip()[:30]}` are no level of the lines above, which "
             f"have {known}: write {min(fitting, key=lambda one: abs(one - here))} if it belongs beside one, "
             "or indent the lines above it by two spaces for each level"
@@ -241,6 +271,7 @@ class YamlFile:
                 raise self.error(place, f"the text `{text}` ends at a `#`: {hint}")
             return text
         if kind == "int" and _INTEGER.fullmatch(text):
+            self.numbers[place] = text
             return int(text, 0)
         if kind == "bool" and text in ("true", "false"):
             return text == "true"

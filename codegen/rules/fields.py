@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from codegen.model import Entry, Spec
 from codegen.resolve import SIZES
 from codegen.rules.common import COUNTS, INTEGERS, Problem, entries, field_lists, is_tag, label, walk, wire
-from codegen.yamlfile import Place, unknown
+from codegen.yamlfile import Place, nearest, unknown
 
 _FORMS = ("name", "count", "length", "end", "one_of")
 _NOT_IN_CHOICE = ("type", "list_of", "tag", "literal", "when", "option", "source", "server", "doc")
@@ -82,8 +82,8 @@ def _can_repeat(spec: Spec, name: str) -> bool:
 def _unknown_type(name: str, known: Iterable[str], spec: Spec) -> str:
     if name in spec.structs:
         return f"`{name}` is a struct: write `list_of: {name}`, and before the field a count"
-    defined = "; define a new type in `scalars`, `enums` or `flags`; the types are"
-    return unknown("type", name, known).replace("; the types are", defined, 1)
+    text = unknown("type", name, known)
+    return text if text.endswith("?") else f"{text}; define a new type in `scalars`, `enums` or `flags`"
 
 
 def _type(spec: Spec, place: Place, name: str, entry: Entry) -> Iterator[Problem]:
@@ -155,6 +155,7 @@ def order(spec: Spec) -> Iterator[Problem]:
     for place, owner, fields in field_lists(spec):
         seen: set[str] = set()
         pending: dict[tuple[str, str], int] = {}
+        yield from _sizes(spec, place, owner, fields)
         for i, entry in enumerate(fields):
             here = (*place, i)
             name = f"{owner}.{label(entry)}"
@@ -177,8 +178,7 @@ def order(spec: Spec) -> Iterator[Problem]:
                 yield (*here, "end"), f"{name}: only a list has an end"
             elif entry.end is not None and fields[i - 1].when != entry.when:
                 yield here, f"{name}: its list has another condition: give both the same `when`"
-            ended = i + 1 < len(fields) and fields[i + 1].end is not None
-            if entry.name is None or ended or not (needs := _needs(spec, entry)):
+            if entry.name is None or not (needs := _needs(spec, fields, i)):
                 continue
             if (needs, entry.name) not in pending:
                 what = f"{{{needs}: {entry.name}, type: uint32, doc: …}}"
@@ -187,9 +187,6 @@ def order(spec: Spec) -> Iterator[Problem]:
             size = fields[pending.pop((needs, entry.name))]
             if (size.versions, size.when) != (entry.versions, entry.when):
                 yield here, f"{name}: its {needs} has another gate or condition"
-        for (kind, target), i in pending.items():
-            what = "list" if kind == "count" else "field of bytes"
-            yield (*place, i), f"{owner}: a {kind} of `{target}`, but no such {what} follows"
 
 
 def _apart(one: Entry, other: Entry) -> bool:
@@ -201,9 +198,25 @@ def _apart(one: Entry, other: Entry) -> bool:
     )
 
 
-def _needs(spec: Spec, entry: Entry) -> str:
+def _sizes(spec: Spec, place: Place, owner: str, fields: list[Entry]) -> Iterator[Problem]:
+    """Check that each count and length names a field that needs it."""
+    sized = [(_needs(spec, fields, i), entry.name or "") for i, entry in enumerate(fields)]
+    for i, entry in enumerate(fields):
+        for kind, target, what in (
+            ("count", entry.count, "list"),
+            ("length", entry.length, "field of bytes"),
+        ):
+            if target is not None and (kind, target) not in sized:
+                remedy = nearest(target, (name for needs, name in sized if needs == kind))
+                text = f"a {kind} of `{target}`, but no such {what} follows{remedy or ': add it'}"
+                yield (*place, i), f"{owner}: {text}"
+
+
+def _needs(spec: Spec, fields: list[Entry], i: int) -> str:
+    """Return whether field `i` needs a `count` or `length` before it; empty if neither."""
+    entry = fields[i]
     if entry.list_of is not None:
-        return "count"
+        return "" if i + 1 < len(fields) and fields[i + 1].end is not None else "count"
     is_open = wire(spec, entry) == "bytes" and not (scalar := spec.scalars[entry.type or ""]).size
     return "length" if is_open and not scalar.length else ""
 

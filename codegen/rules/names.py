@@ -112,5 +112,6 @@ def summaries(spec: Spec) -> Iterator[Problem]:
 def message_tags(spec: Spec) -> Iterator[Problem]:
     """Check that a message tag is one character and that no two messages of a protocol have the same tag."""
     for protocol in spec.protocols.values():
-        messages = {name: one.tag for name, one in protocol.messages.items() if one.tag is not None}
+        by_age = spec.by_age(protocol.messages)
+        messages = {name: one.tag for name, one in by_age.items() if one.tag is not None}
         yield from tags(("messages",), messages, "tag")

@@ -94,16 +94,17 @@ def enums_and_flags(spec: Spec) -> Iterator[Problem]:
     for name, enum in spec.enums.items():
         if not enum.values:
             yield ("enums", name, "values"), f"{name}: an enum without values"
-        values = {member: record.value for member, record in enum.values.items()}
+        values = {member: record.value for member, record in spec.by_age(enum.values).items()}
         yield from tags(("enums", name, "values"), values, "value")
     for name, flags in spec.flags.items():
         if not flags.bits:
             yield ("flags", name, "bits"), f"{name}: flags without bits"
         seen, bits = 0, [1 << shift for shift in range(8)]
-        for bit, record in flags.bits.items():
+        taken = [record.value for record in flags.bits.values()]
+        for bit, record in spec.by_age(flags.bits).items():
             value = record.value
             if value not in bits or value & seen:
-                free = ", ".join(map(str, (one for one in bits if not one & seen)))
+                free = ", ".join(map(str, (one for one in bits if one not in taken)))
                 yield (
                     ("flags", name, "bits", bit, "value"),
                     f"{name}.{bit}: {value} is not a bit of its own in 8 bits: choose {free}",

@@ -62,5 +62,5 @@ def test_an_error_is_told_as_json(run: Run, spec: SpecCopy, tmp_path: Path) -> N
         "line": line,
         "column": 11,
         "value": "open_blok",
-        "remedy": "a message that changes no row: `payload`",
+        "remedy": "did you mean `open_block`?; a message that changes no row: `payload`",
     }
