@@ -203,15 +203,23 @@ class YamlFile:
 
         YAML's error is at line `index`, whose indent fits no line above it.
         """
-        numbers = [i for i in range(index, -1, -1) if not re.match(" *(#|$)", self._text[i])]
-        here, *above = [len(self._text[i]) - len(self._text[i].lstrip()) for i in numbers]
+        here = len(self._text[index]) - len(self._text[index].lstrip())
+        rows = [(i, re.match(r"( *)(- (?=\w))?", self._text[i])) for i in range(index - 1, -1, -1)]
+        # The line of a dash has two indents: that of the dash, and that of the first key after it.
+        levels = [
+            (i, match.end(group), match.end() - match.end(1) if group == 0 else 0)
+            for i, match in rows
+            if match and not re.match(" *(#|$)", self._text[i])
+            for group in ((0, 1) if match[2] else (1,))
+        ]
+        above = [indent for _, indent, _ in levels]
         parent = next((i for i, indent in enumerate(above) if indent < here), 0)
         # The first line of a block decides its indent, so YAML's error is at the second line.
-        for i in range(max(parent - 1, 0), min(parent + 1, len(above))):
-            if above[i] % 2 > here % 2 or (here - above[parent] == 2 and above[i] > here):
-                wrong, right = (self._text[one].strip()[:30] for one in (numbers[i + 1], index))
-                text = f"{above[i]} spaces before `{wrong}`, but {here} before `{right}`: write {here}"
-                return numbers[i + 1], text
+        for i, indent, dash in levels[max(parent - 1, 0) : parent + 1]:
+            if indent % 2 > here % 2 or (here - above[parent] == 2 and indent > here):
+                wrong, right = (self._text[one].strip()[:30] for one in (i, index))
+                text = f"{indent - dash} spaces before `{wrong}`, but {here} before `{right}`"
+                return i, f"{text}: write {here - dash}"
         fitting: list[int] = []
         for indent in above:
             if indent < min(fitting, default=99):

@@ -357,6 +357,8 @@ MISTAKES = [
     Mistake("first line of a message too far right", "  Begin:\n    tag: B\n", "  Begin:\n@     tag: B\n", "Begin: YAML: 5 spaces before"),
     Mistake("first line of a message a level too deep", "  Begin:\n    tag: B\n", "  Begin:\n@      tag: B\n", "Begin: YAML: 6 spaces before"),
     Mistake("first line of a message not far enough", "  Begin:\n    tag: B\n", "  Begin:\n@   tag: B\n", "Begin: YAML: 3 spaces before"),
+    Mistake("first line of an entry not far enough", "    fields: []\n", "    fields:\n@     - name: a\n        type: lsn\n        doc: X.\n", "StreamStop: YAML: 5 spaces before `- name: a`, but 8 before `type: lsn`: write 6", after="  StreamStop:"),
+    Mistake("second line of an entry too far right", "    fields: []\n", "    fields:\n      - name: a\n@         type: lsn\n        doc: X.\n", "StreamStop.a: YAML: 9 spaces before `type: lsn` are no level of the lines above, which have 0 or 2 or 4 or 6 or 8: write 8", after="  StreamStop:"),
     Mistake("name of a message too far right", "  Origin:\n", "@   Origin:\n", "YAML: 3 spaces before"),
     Mistake("name of a message not far enough", "  Origin:\n", "@ Origin:\n", "YAML: 1 spaces before"),
     Mistake("name of the first message", "messages:\n  Begin:\n", "messages:\n@   Begin:\n", "YAML: 3 spaces before"),
