@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Timer
 from typing import Final
@@ -54,6 +53,7 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
             prepare(connection, VERSION, 20_000)
         command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", server.dsn, "--slot", "s"]
         command += ["--publication", PUBLICATION, "--recording", str(folder), "--snapshot", "--log", "json"]
+        command += ["--segment-seconds", "1"]
         with (
             Workload(server.dsn, VERSION, 2, pause=PAUSE) as workload,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder,
@@ -65,7 +65,7 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
                 for line in recorder.stdout:
                     if b'"connected"' in line:
                         workload.altering.set()
-                        time.sleep(1)
+                    elif b'"stored"' in line and workload.altering.is_set():  # a segment of the session
                         recorder.send_signal(signal.SIGINT)
                         break
                 _, errors = recorder.communicate()
