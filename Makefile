@@ -22,8 +22,8 @@ PIP_INSTALL := .venv/bin/python -m pip --quiet --disable-pip-version-check --no-
 # another lock, moved, or left half-made by Ctrl-C has no stamp, and is made anew.
 key = $(shell (cat $(1) 2>/dev/null; echo "$(CURDIR)$(2)") | cksum | cut -d ' ' -f 1)
 LOCKED := .venv/stamp-locked-$(call key,requirements.lock)
-BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/pgoutput/_kernel.pyx $(sort $(wildcard runtime/kernel/*))
-READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(PGOUTPUT_PURE))
+BUILT_OF := requirements.lock pyproject.toml hatch_build.py generated/logicalrep/_kernel.pyx $(sort $(wildcard runtime/kernel/*))
+READY := .venv/stamp-ready-$(call key,$(BUILT_OF),$(shell command -v cc gcc) $(LOGICALREP_PURE))
 BENCH := .venv/stamp-bench-$(call key,requirements.lock benchmarks/requirements.txt)
 DEBEZIUM := .venv/stamp-debezium-$(call key,requirements.lock benchmarks/debezium.txt)
 CONFORMANCE := .venv/stamp-conformance-$(call key,requirements.lock conformance/requirements.txt conformance/package.json)
@@ -51,7 +51,7 @@ SPEC_TESTS := $(addprefix tests/,check/test_rules.py check/test_cases.py codegen
     columns/test_begins_commits_envelopes.py recording/test_damage.py \
     standin/test_protocol.py synth/test_scenario.py javascript/test_encode.py)
 
-# The tests that use a server of the version in PGOUTPUT_TEST_VERSION.
+# The tests that use a server of the version in LOGICALREP_TEST_VERSION.
 MATRIX_TESTS := $(addprefix tests/,crash/test_crash.py crash/test_ddl.py silent verification \
     replica/test_alterations.py replica/test_publications.py \
     standin/test_options.py standin/test_subscriptions.py) \
@@ -97,7 +97,7 @@ nightly: $(READY) $(SPARK_CLASSES) ## Run all tests: twenty times the examples o
 	@$(PYTEST) -m "" --hypothesis-profile=nightly
 	@failed=0; for server in 15 18 19; do \
 	    [ $$server = 18 -o -d .servers/$$server ] || { echo "==> PostgreSQL $$server is missing, and skipped"; continue; }; \
-	    PGOUTPUT_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.grid.run --server $$server || failed=1; \
+	    LOGICALREP_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.grid.run --server $$server || failed=1; \
 	done; exit $$failed
 
 readers: $(READY) $(READERS) ## Compare what Polars and DuckDB, which it fetches, read from Delta and Iceberg tables with the server's tables
@@ -110,7 +110,7 @@ matrix: $(READY) ## Record and verify servers of PostgreSQL 10 to 19, which it f
 	@.venv/bin/python -m tests.fetch_servers .servers
 	@for server in $(or $(SERVERS),10 11 12 13 14 15 16 17 18 19); do \
 	    [ $$server = 18 -o -d .servers/$$server ] || { echo "==> PostgreSQL $$server is missing, and skipped"; continue; }; \
-	    export PGOUTPUT_SERVERS=$(CURDIR)/.servers PGOUTPUT_TEST_VERSION=$$server; \
+	    export LOGICALREP_SERVERS=$(CURDIR)/.servers LOGICALREP_TEST_VERSION=$$server; \
 	    echo "==> PostgreSQL $$server"; \
 	    $(PYTEST) $(MATRIX_TESTS) $$([ $$server -lt 17 ] || echo $(MODERN_TESTS)) && \
 	    $(CRASH) --kills 10 --restarts 2 --version $$server || exit; \
@@ -120,7 +120,7 @@ crash: $(READY) ## Kill a recorder 50 times, restart and replace its server, alt
 	@$(CRASH)
 
 torture: $(READY) ## Random rounds of all faults for MINUTES=60, also on the servers in .servers if there are; SEED=1
-	@PGOUTPUT_SERVERS=$(or $(PGOUTPUT_SERVERS),$(wildcard $(CURDIR)/.servers)) .venv/bin/python -m tests.crash.torture \
+	@LOGICALREP_SERVERS=$(or $(LOGICALREP_SERVERS),$(wildcard $(CURDIR)/.servers)) .venv/bin/python -m tests.crash.torture \
 	    --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
 replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alter the publication, and compare; SEED=1
@@ -128,12 +128,12 @@ replica: $(READY) ## Replicate 200 tables for MINUTES=30, kill all programs, alt
 
 grid: $(READY) ## Compare after every form of DDL for MINUTES=60; SERVER=15 for another, SEED=1, CELL='…' for one; goes on where it stopped
 	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
-	@PGOUTPUT_SERVERS=$(or $(PGOUTPUT_SERVERS),$(CURDIR)/.servers) .venv/bin/python -m tests.grid.run \
+	@LOGICALREP_SERVERS=$(or $(LOGICALREP_SERVERS),$(CURDIR)/.servers) .venv/bin/python -m tests.grid.run \
 	    --minutes $(or $(MINUTES),60) $(if $(SERVER),--server $(SERVER)) $(if $(SEED),--seed $(SEED))
 
 oracle: $(READY) ## Do what 4,000 random scenarios do on PostgreSQL 18, and compare the streams; SERVER=15 for another
 	@$(if $(SERVER),.venv/bin/python -m tests.fetch_servers .servers)
-	@PGOUTPUT_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.synth.compare $(if $(SERVER),--server $(SERVER))
+	@LOGICALREP_SERVERS=$(CURDIR)/.servers .venv/bin/python -m tests.synth.compare $(if $(SERVER),--server $(SERVER))
 
 shadow: $(READY) ## Run PostgreSQL's own tests beside replicas: POSTGRES=sources BIN=programs, TESTS='subscription/*' for some
 	@.venv/bin/python -m tests.shadow $(or $(POSTGRES),$(error POSTGRES= names a checkout of the server's sources)) \
@@ -144,8 +144,8 @@ check: $(READY) ## Check lint, format and types, and that generated/ is what spe
 	.venv/bin/python -m ruff format --check
 	.venv/bin/python -m mypy
 	.venv/bin/python -m codegen --check
-	@rm -rf .venv/merged && mkdir .venv/merged && cp -R generated/pgoutput runtime/pgoutput .venv/merged
-	@codecs=$$(cd generated/pgoutput && echo v[0-9]*.py | sed 's/\.py//g; s/ / | /g'); \
+	@rm -rf .venv/merged && mkdir .venv/merged && cp -R generated/logicalrep runtime/logicalrep .venv/merged
+	@codecs=$$(cd generated/logicalrep && echo v[0-9]*.py | sed 's/\.py//g; s/ / | /g'); \
 	sed "s/{codecs}/$$codecs/" pyproject.toml > .venv/merged/pyproject.toml
 	PYTHONPATH=.venv/merged .venv/bin/lint-imports --no-cache --config .venv/merged/pyproject.toml
 
@@ -237,7 +237,7 @@ $(LOCKED): $(REMAKE)
 $(READY): $(LOCKED)
 	@rm -f .venv/stamp-ready-*
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
-	@.venv/bin/pgoutput --version >&2
+	@.venv/bin/logicalrep --version >&2
 	@touch $@
 
 $(SPARK_CLASSES): | $(READY)

@@ -1,7 +1,7 @@
 """Hatchling build hook: compiles the kernel for a wheel if possible; otherwise the wheel is pure Python.
 
-Cython translates `generated/pgoutput/_kernel.pyx`, and the files in `runtime/kernel` that it includes, to C.
-The C compiler that Python is configured with compiles the C file. All files are in a temporary folder: the
+Cython translates `generated/logicalrep/_kernel.pyx`, and the files in `runtime/kernel` that it includes, to
+C. The C compiler that Python is configured with compiles the C file. All files are in a temporary folder: the
 source tree stays clean, also in editable installs.
 
 `python hatch_build.py FOLDER` writes the compiled module to a folder. The environment variable CFLAGS is
@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 from setuptools.errors import CCompilerError, CompileError, PlatformError
 
-SOURCE = Path("generated/pgoutput/_kernel.pyx")
+SOURCE = Path("generated/logicalrep/_kernel.pyx")
 INCLUDED = Path(__file__).parent / "runtime/kernel"
 """Folder of the hand-written files that the kernel includes."""
 
@@ -41,11 +41,11 @@ class KernelHook(BuildHookInterface[Any]):
             module = build(Path(self.root, SOURCE), Path(self._folder.name))
         except CannotCompile as error:
             self.app.display_warning(
-                f"pgoutput is built in Python only, without its compiled kernel: {error}"
+                f"logicalrep is built in Python only, without its compiled kernel: {error}"
             )
             return
         include = "force_include_editable" if version == "editable" else "force_include"
-        build_data[include][str(module)] = f"pgoutput/{module.name}"
+        build_data[include][str(module)] = f"logicalrep/{module.name}"
         build_data.update(pure_python=False, infer_tag=True)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -61,11 +61,11 @@ def build(source: Path, folder: Path) -> Path:
         folder: The folder for the compiled module.
 
     Raises:
-        CannotCompile: There is no C compiler or no Python.h, or PGOUTPUT_PURE=1 is set.
+        CannotCompile: There is no C compiler or no Python.h, or LOGICALREP_PURE=1 is set.
         CompileError: The compiler works, but cannot compile `source`.
     """
-    if os.environ.get("PGOUTPUT_PURE") == "1":
-        raise CannotCompile("PGOUTPUT_PURE=1 is set")
+    if os.environ.get("LOGICALREP_PURE") == "1":
+        raise CannotCompile("LOGICALREP_PURE=1 is set")
     with tempfile.TemporaryDirectory() as temporary:
         probe = Path(temporary, "probe.c")
         probe.write_text("#include <Python.h>\n")
@@ -73,7 +73,7 @@ def build(source: Path, folder: Path) -> Path:
             _compile(Extension("probe", [str(probe)]), temporary, temporary)
         except (CCompilerError, PlatformError) as error:
             missing = "a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
-            raise CannotCompile(f"install {missing}, then install pgoutput again") from error
+            raise CannotCompile(f"install {missing}, then install logicalrep again") from error
         # cythonize would search for the included files only where its first call in this process searched.
         from Cython.Compiler.Main import compile
 

@@ -28,7 +28,7 @@ def compiled() -> ctypes.CDLL | None:
     """Compile `c_baseline.c`; return the shared library, or None if there is no C compiler."""
     if shutil.which(COMPILER) is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         path = Path(folder, "c_baseline.so")
         subprocess.run([COMPILER, *FLAGS, "-o", str(path), str(SOURCE)], check=True)
         library = ctypes.CDLL(str(path))

@@ -20,7 +20,7 @@ from benchmarks.machine import FOLDER, machine
 from benchmarks.results import Measured, Results, Times
 from benchmarks.streams import Format, Shape, stream
 from benchmarks.timing import Implementation, check_results, medians, prepare, run_in_turns
-from pgoutput.compiled import HOW
+from logicalrep.compiled import HOW
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def report_lines(results: Results) -> Iterator[str]:
 
 
 class OtherImplementations:
-    """The implementations other than pgoutput's that can run on this machine."""
+    """The implementations other than logicalrep's that can run on this machine."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._pypgoutput = objects.pypgoutput()

@@ -1,4 +1,4 @@
-"""Benchmark implementations that use `pgoutput.columns`: messages to Arrow batches, and Arrow to messages."""
+"""Benchmark implementations that use `logicalrep.columns`: messages to Arrow batches, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from benchmarks.streams import Batch, Row, Shape
 from benchmarks.timing import Implementation, ResultKind, timed
-from pgoutput.columns import ColumnDecoder, DecodedBatch, Tuples
+from logicalrep.columns import ColumnDecoder, DecodedBatch, Tuples
 
 Read: TypeAlias = Callable[[Tuples], pa.RecordBatch]
 

@@ -30,11 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.one_table import PER_SEGMENT, check_equal, write
-from pgoutput.apply.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
-from pgoutput.recording import Recording, locate
-from pgoutput.replica import replica_tables, replication
-from pgoutput.spark import local_session, replicate
-from pgoutput.views import plan_changes
+from logicalrep.apply.parts import commit_parts, find_version, fold_part, plan_rewrites, rewrite_files
+from logicalrep.recording import Recording, locate
+from logicalrep.replica import replica_tables, replication
+from logicalrep.spark import local_session, replicate
+from logicalrep.views import plan_changes
 from tests.replica.changes import changes_of_tasks
 from tests.replica.changes_from_rows import from_rows
 from tests.replica.tables import apply
@@ -55,7 +55,7 @@ def main() -> int:
     if sys.argv[1:2] == ["run"]:
         print(json.dumps(run(int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5])))
         return 0
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as name:
         folder = Path(name)
         if sys.argv[1:2] == ["cluster"]:
             rows = write(folder / "recording", 2 * CHANGES)

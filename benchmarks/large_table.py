@@ -29,14 +29,14 @@ from deltalake import DeltaTable
 
 from benchmarks.one_table import PER_TRANSACTION, SHAPE, SOURCE, texts
 from benchmarks.streams import OID, Numbers
-from pgoutput import messages, v4
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.columns import encode_inserts, encode_updates
-from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.replica import Updates, replica_tables, replicate
-from pgoutput.targets import Table
-from pgoutput.values import to_arrow
+from logicalrep import messages, v4
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.columns import encode_inserts, encode_updates
+from logicalrep.messages import XLogData
+from logicalrep.recording import SegmentWriter, SessionStart
+from logicalrep.replica import Updates, replica_tables, replicate
+from logicalrep.targets import Table
+from logicalrep.values import to_arrow
 from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000, 20_000_000, 50_000_000
@@ -65,7 +65,7 @@ def main() -> int:
         return 0
     met = True
     for rows in [int(float(text)) for text in sys.argv[1:]] or ROWS:
-        with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
             met &= measure(Path(folder), rows)
     return 0 if met else 1
 

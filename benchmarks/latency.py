@@ -1,4 +1,4 @@
-"""Latency of `pgoutput sync`: seconds from a commit until a reader of the Delta table sees it.
+"""Latency of `logicalrep sync`: seconds from a commit until a reader of the Delta table sees it.
 
 `python -m benchmarks.latency [--seconds 60] [--rate 50] [--segment-seconds 1.0]`
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pgoutput.recording import list_segments
+from logicalrep.recording import list_segments
 from tests.server import Server
 
 TABLE: Final = "public.events"
@@ -50,11 +50,11 @@ def write_transactions(dsn: str, rate: float, count: int, committed: list[float]
 
 
 def measure(server: Server, target: Path, rate: float, seconds: float, segment_seconds: float) -> list[float]:
-    """Run `pgoutput sync` while transactions commit; return the latency of each, in seconds."""
+    """Run `logicalrep sync` while transactions commit; return the latency of each, in seconds."""
     count = int(rate * seconds)
     committed: list[float] = []
     seen: list[float] = []
-    command = [sys.executable, "-m", "pgoutput.cli", "sync", "--publication=events", f"--dsn={server.dsn}"]
+    command = [sys.executable, "-m", "logicalrep.cli", "sync", "--publication=events", f"--dsn={server.dsn}"]
     places = [f"--target={target}", f"--segment-seconds={segment_seconds}"]
     with subprocess.Popen([*command, *places], stdout=subprocess.DEVNULL) as process:
         try:

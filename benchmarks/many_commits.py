@@ -22,10 +22,10 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.large_table import Writer, fill, scrambled
-from pgoutput.apply import DataFiles
-from pgoutput.columns import encode_inserts, encode_updates
-from pgoutput.replica import maintain_tables, replica_tables, replicate, use_iceberg
-from pgoutput.targets.delta import cleaning
+from logicalrep.apply import DataFiles
+from logicalrep.columns import encode_inserts, encode_updates
+from logicalrep.replica import maintain_tables, replica_tables, replicate, use_iceberg
+from logicalrep.targets.delta import cleaning
 from tests.replica.tables import open_table
 
 ROWS: Final = 5_000_000
@@ -43,7 +43,7 @@ def main() -> None:
     is_iceberg = "--iceberg" in sys.argv
     given = [int(float(text)) for text in sys.argv[1:] if text != "--iceberg"]
     rows, commits, updates = [*given, *(ROWS, COMMITS, UPDATES)[len(given) :]]
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         measure(Path(folder), rows, commits, updates, is_iceberg=is_iceberg)
 
 
@@ -69,7 +69,7 @@ def measure(folder: Path, rows: int, commits: int, updates: int, *, is_iceberg: 
             writer.write(encode_updates, keys, scrambled(np.arange(len(keys)) + number * updates))
         known, cpu = set(seen), time.process_time()
         with (
-            mock.patch("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1),
+            mock.patch("logicalrep.replica.replication.SEGMENTS_PER_BATCH", 1),
             mock.patch.multiple(cleaning, _HOURS=0, _has_our_retention=lambda _: True),
         ):
             replicate(recording, target)
@@ -101,14 +101,14 @@ def measure(folder: Path, rows: int, commits: int, updates: int, *, is_iceberg: 
 
 
 def _is_counted(path: Path) -> bool:
-    return path.is_file() and path.parent.name != "_pgoutput_index"
+    return path.is_file() and path.parent.name != "_logicalrep_index"
 
 
 def scan(place: Path, *, is_iceberg: bool) -> float:
     """Return the seconds of CPU for reading all rows of a table."""
     began = time.process_time()
     if is_iceberg:
-        catalog = SqlCatalog("pgoutput", uri=f"sqlite:///{place.parent}/_iceberg_catalog.db")
+        catalog = SqlCatalog("logicalrep", uri=f"sqlite:///{place.parent}/_iceberg_catalog.db")
         namespace, name = place.name.split(".")
         batches = catalog.load_table((namespace, name)).scan().to_arrow_batch_reader()
     else:

@@ -130,7 +130,7 @@ def main() -> None:
                 connection.execute(f"INSERT INTO t{number} VALUES (1, 'first')".encode())
             connection.execute(b"CREATE PUBLICATION everything FOR ALL TABLES")
         target, recording = Path(folder, "lake"), Path(folder, "recording")
-        command = [sys.executable, "-m", "pgoutput.cli"]
+        command = [sys.executable, "-m", "logicalrep.cli"]
         record = [*command, "record", "--snapshot", "--slot=s", "--publication=everything"]
         place = [f"--recording={recording}"]
         follow = [*command, "replicate", "--follow", f"--latency={arguments.latency}", f"--target={target}"]

@@ -92,15 +92,15 @@ def print_peak():
 
 
 atexit.register(print_peak)
-from pgoutput.cli import main
+from logicalrep.cli import main
 main()
 """
-"""Python program that runs the command `pgoutput` and prints its peak resident memory in bytes at exit."""
+"""Python program that runs the command `logicalrep` and prints its peak resident memory in bytes at exit."""
 
 
 def record(server: Server, slot: str, options: list[str]) -> Measured:
-    """Record all changes of a slot with the command `pgoutput record`; return size, memory and time."""
-    with tempfile.TemporaryDirectory(prefix="pgoutput-memory-") as folder:
+    """Record all changes of a slot with the command `logicalrep record`; return size, memory and time."""
+    with tempfile.TemporaryDirectory(prefix="logicalrep-memory-") as folder:
         command = [sys.executable, "-c", RECORDER, "record", "--dsn", server.dsn, "--slot", slot]
         command += ["--publication", "p", "--recording", folder, "--until", "now", *options]
         start = time.monotonic()

@@ -1,7 +1,7 @@
 """The npm package pg-logical-replication as a benchmark implementation, in long-lived node processes.
 
 The package parses values by their column types. It is measured twice: with the real types, and with all
-columns declared as text, so that it returns strings as pgoutput does and does not parse dates.
+columns declared as text, so that it returns strings as logicalrep does and does not parse dates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.timing import Implementation, Run
-from pgoutput import messages as m, v4
+from logicalrep import messages as m, v4
 from tests.standin.fetched.node_client import INSTALL
 
 PACKAGE: Final = "pg-logical-replication"
@@ -60,7 +60,7 @@ def implementation(modules: Path, *, strings: bool) -> Iterator[Implementation]:
     """
     environment = os.environ | {"NODE_PATH": str(modules)}
     with (
-        tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder,
         subprocess.Popen(
             ["node", str(SCRIPT)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process,

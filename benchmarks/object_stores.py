@@ -1,4 +1,4 @@
-"""Benchmark of `pgoutput record` to an object store: `python -m benchmarks.object_stores`.
+"""Benchmark of `logicalrep record` to an object store: `python -m benchmarks.object_stores`.
 
 Transactions whose values do not compress are recorded to a local folder and to an S3 server: one that keeps
 objects in memory, the same with a limit of its speed, and Moto's. The same segments are then stored without a
@@ -24,8 +24,8 @@ from typing import Final
 import msgspec
 
 from benchmarks.memory import RECORDER
-from pgoutput import compiled
-from pgoutput.recording import ObjectStore
+from logicalrep import compiled
+from logicalrep.recording import ObjectStore
 from tests import store
 from tests.server import Server
 
@@ -74,14 +74,14 @@ class Recorded(msgspec.Struct, frozen=True):
 def main() -> int:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else MEBIBYTES
     met = True
-    print(f"pgoutput runs {compiled.HOW}.")
+    print(f"logicalrep runs {compiled.HOW}.")
     with Server(logical_decoding_work_mem="64MB", max_wal_size="8GB", max_replication_slots="40") as server:
         slots = [f"bench_{number}" for number in range(2 * ROUNDS * len(STORES))]
         insert(server, slots, size)
         for name, start in STORES.items():
             ratios = []
             for number in range(ROUNDS):
-                with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+                with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
                     local = record(server, slots.pop(), f"{folder}/out", size)
                     with start(local.speed) as port:
                         os.environ |= store.settings(port)
@@ -114,7 +114,7 @@ def insert(server: Server, slots: list[str], mebibytes: int) -> None:
 
 
 def record(server: Server, slot: str, out: str, mebibytes: int) -> Recorded:
-    """Record all changes of a slot, which have so many MiB, with the command `pgoutput record`."""
+    """Record all changes of a slot, which have so many MiB, with the command `logicalrep record`."""
     stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", "now", "--binary"]
     run = [sys.executable, "-c", RECORDER, "record", *stream, "--recording", out, "--log", "json"]
     *lines, peak = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()

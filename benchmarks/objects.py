@@ -1,4 +1,4 @@
-"""Benchmark implementations that make an object of each message: pgoutput and pypgoutput."""
+"""Benchmark implementations that make an object of each message: logicalrep and pypgoutput."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from benchmarks.machine import FOLDER
 from benchmarks.streams import Batch, Row
 from benchmarks.timing import Implementation, Run, timed
-from pgoutput import messages as m, v4
+from logicalrep import messages as m, v4
 
 
 def ours() -> list[Implementation]:
-    """Return pgoutput's decoder and encoder as imported: compiled if the kernel is installed."""
+    """Return logicalrep's decoder and encoder as imported: compiled if the kernel is installed."""
     return [_decoder("to objects", v4.decode), _encoder("from objects", v4.encode)]
 
 
 def pure() -> list[Implementation]:
-    """Return pgoutput's decoder and encoder in pure Python."""
+    """Return logicalrep's decoder and encoder in pure Python."""
     return [_decoder("to objects, pure", v4.pure_decode), _encoder("from objects, pure", v4.pure_encode)]
 
 

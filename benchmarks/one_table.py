@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from benchmarks.streams import OID, Numbers, Shape
-from pgoutput import messages, v4
-from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
-from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentWriter, SessionStart, Source
-from pgoutput.replica import replica_tables
-from pgoutput.values import to_arrow
+from logicalrep import messages, v4
+from logicalrep.columns import encode_deletes, encode_inserts, encode_updates
+from logicalrep.messages import XLogData
+from logicalrep.recording import SegmentWriter, SessionStart, Source
+from logicalrep.replica import replica_tables
+from logicalrep.values import to_arrow
 
 SOURCE = Source(
     recording="benchmark",

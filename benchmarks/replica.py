@@ -27,8 +27,8 @@ from benchmarks import debezium
 from benchmarks.latency import newest_id, wait_for_table
 from benchmarks.machine import machine
 from benchmarks.process_tree import Measured, measure, started
-from pgoutput import compiled
-from pgoutput.spark.session import java_home
+from logicalrep import compiled
+from logicalrep.spark.session import java_home
 from tests.server import Server
 
 CHANGES: Final = 1_000_000
@@ -41,7 +41,7 @@ CREATE TABLE orders (
     id int8 PRIMARY KEY, name text, amount numeric(12,2), at timestamptz, paid bool, note text
 )"""
 FIRST_ROW: Final = "INSERT INTO orders VALUES (1, 'first')"
-"""Row that exists before the changes, so that `pgoutput sync` has a row to copy."""
+"""Row that exists before the changes, so that `logicalrep sync` has a row to copy."""
 
 # Deletes take rows whose id is 2 modulo 6, each once; updates take random rows of the others.
 CHANGE: Final = """\
@@ -81,16 +81,16 @@ SCHEMA: Final = pa.schema(
     }
 )
 
-RECORD: Final = "pgoutput record"
-REPLICATE: Final = "pgoutput replicate"
-WITH_SPARK: Final = "pgoutput replicate --spark"
+RECORD: Final = "logicalrep record"
+REPLICATE: Final = "logicalrep replicate"
+WITH_SPARK: Final = "logicalrep replicate --spark"
 SESSION: Final = "a Spark session alone"
-SYNC: Final = "pgoutput sync"
+SYNC: Final = "logicalrep sync"
 DEBEZIUM: Final = "Debezium"
 
-START_SESSION: Final = "from pgoutput.spark import local_session; local_session('benchmark').stop()"
+START_SESSION: Final = "from logicalrep.spark import local_session; local_session('benchmark').stop()"
 
-PGOUTPUT: Final = (sys.executable, "-m", "pgoutput.cli")
+LOGICALREP: Final = (sys.executable, "-m", "logicalrep.cli")
 
 Results = dict[str, list[Measured]]
 """Measurements of each round, by name of the command."""
@@ -109,7 +109,7 @@ def main() -> int:
             max_wal_size="8GB",
             logical_decoding_work_mem="64MB",
         ) as server,
-        tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder,
     ):
         rounds = [Round(server, Path(folder), number) for number in range(ROUNDS)]
         with server.connect() as connection:
@@ -147,7 +147,7 @@ class Round:
                 connection.execute(sql, [self._slots[name]])
 
     def copy_first_row(self) -> None:
-        """Run `pgoutput sync` until it has copied the table, which creates its slot."""
+        """Run `logicalrep sync` until it has copied the table, which creates its slot."""
         with started(self._sync) as running:
             wait_for_table(self._place("sync"))
             running.interrupt()
@@ -174,18 +174,18 @@ class Round:
         """Record all changes; `seconds` ends when the last segment is stored."""
         stream = ["--dsn", self._server.dsn, "--slot", self._slots["record"], "--publication", "p"]
         output = ["--recording", self._recording, "--log", "json"]
-        measured = measure([*PGOUTPUT, "record", *stream, *output, "--until", "now"])
+        measured = measure([*LOGICALREP, "record", *stream, *output, "--until", "now"])
         stored = max(path.stat().st_mtime for path in self._recording.glob("*.parquet"))
         return replace(measured, seconds=stored - measured.began)
 
     def _replicate(self, target: str, rows: pa.Table, *options: str) -> Measured:
         places = ["--recording", self._recording, "--target", self._folder / target]
-        measured = measure([*PGOUTPUT, "replicate", *places, *options])
+        measured = measure([*LOGICALREP, "replicate", *places, *options])
         check_equal(DeltaTable(self._place(target)), rows)
         return measured
 
     def _finish_sync(self, rows: pa.Table) -> Measured:
-        """Run `pgoutput sync` until all changes are applied; `seconds` ends at this moment."""
+        """Run `logicalrep sync` until all changes are applied; `seconds` ends at this moment."""
         table = DeltaTable(self._place("sync"))
         last = rows["id"][-1].as_py()
         with started(self._sync) as running:
@@ -205,7 +205,7 @@ class Round:
     @property
     def _sync(self) -> list[object]:
         stream = ["--dsn", self._server.dsn, "--slot", self._slots["sync"], "--publication", "p"]
-        return [*PGOUTPUT, "sync", *stream, "--target", self._folder / "sync"]
+        return [*LOGICALREP, "sync", *stream, "--target", self._folder / "sync"]
 
     def _place(self, target: str) -> Path:
         return self._folder / target / "public.orders"

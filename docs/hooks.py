@@ -18,8 +18,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-import pgoutput
-from pgoutput.versions import CODECS
+import logicalrep
+from logicalrep.versions import CODECS
 
 ROOT = Path(__file__).parent.parent
 OTHER_PAGES = (
@@ -43,15 +43,16 @@ _merged: list[Path] = []
 
 
 def public_modules() -> list[str]:
-    """Return the names of all public modules, `pgoutput` first.
+    """Return the names of all public modules, `logicalrep` first.
 
-    They are those in the table of `pgoutput.__doc__`, which names the codec of each version `pgoutput.vN`. A
-    package that exports nothing but modules, such as `pgoutput.schemas`, adds these modules.
+    They are those in the table of `logicalrep.__doc__`, which names the codec of each version
+    `logicalrep.vN`. A package that exports nothing but modules, such as `logicalrep.schemas`, adds these
+    modules.
     """
-    names = ["pgoutput"]
-    table = (pgoutput.__doc__ or "").split("\n===")[2]
-    for name in re.findall(r"`(pgoutput\.[\w.]+)`", table):
-        names += [f"pgoutput.v{version}" for version in CODECS] if name == "pgoutput.vN" else [name]
+    names = ["logicalrep"]
+    table = (logicalrep.__doc__ or "").split("\n===")[2]
+    for name in re.findall(r"`(logicalrep\.[\w.]+)`", table):
+        names += [f"logicalrep.v{version}" for version in CODECS] if name == "logicalrep.vN" else [name]
     for name in list(names):
         module = importlib.import_module(name)
         exported = [getattr(module, one, None) for one in getattr(module, "__all__", ())]
@@ -63,12 +64,12 @@ def public_modules() -> list[str]:
 
 def on_config(config: Any) -> Any:
     """Merge both source roots into a temporary folder, from which mkdocstrings reads the package."""
-    folder = Path(tempfile.mkdtemp(prefix="pgoutput-docs-"))
+    folder = Path(tempfile.mkdtemp(prefix="logicalrep-docs-"))
     _merged.append(folder)
     for root in ("generated", "runtime"):
         ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyx")
-        shutil.copytree(ROOT / root / "pgoutput", folder / "pgoutput", dirs_exist_ok=True, ignore=ignored)
-    for inner in (folder / "pgoutput").rglob("*/"):
+        shutil.copytree(ROOT / root / "logicalrep", folder / "logicalrep", dirs_exist_ok=True, ignore=ignored)
+    for inner in (folder / "logicalrep").rglob("*/"):
         (inner / "__init__.py").touch()  # Griffe finds no modules in folders without one
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(folder)]
     return config
@@ -167,8 +168,8 @@ def options_table(command: str) -> str:
 
 def metrics_table(program: str) -> str:
     """Return a Markdown table of the metrics of a recorder or replica."""
-    from pgoutput.cli.record.metrics import RECORDER
-    from pgoutput.cli.replicate.metrics import REPLICA
+    from logicalrep.cli.record.metrics import RECORDER
+    from logicalrep.cli.replicate.metrics import REPLICA
 
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for one in {"recorder": RECORDER, "replica": REPLICA}[program]:
@@ -181,7 +182,7 @@ def parameters(command: str) -> list[Any]:
     """Return the arguments and options of a command, such as `decode` or `vectors run`, without `--help`."""
     import typer
 
-    from pgoutput.cli.app import app
+    from logicalrep.cli.app import app
 
     group: Any = typer.main.get_command(app)
     for name in command.split():

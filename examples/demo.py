@@ -1,10 +1,10 @@
-"""A tour of pgoutput in a minute: record a running PostgreSQL 18, replicate it, and compare.
+"""A tour of logicalrep in a minute: record a running PostgreSQL 18, replicate it, and compare.
 
 The demo starts a server with the database of a small shop, and records it while SQL statements change it:
 first a snapshot of the tables, then the stream of changes, with streamed and prepared transactions. Spark
 reads the recording and keeps one Delta table per table of the shop; then the same is done without Spark. In
-the end the demo compares each Delta table with the server's table: as `pgoutput verify` does, and row by row.
-Exit code 0 means that all tables are equal.
+the end the demo compares each Delta table with the server's table: as `logicalrep verify` does, and row by
+row. Exit code 0 means that all tables are equal.
 
 The output is plain ASCII and fits into 60 columns.
 """
@@ -31,12 +31,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from examples import shop
-from pgoutput.recorder import Connected, Event, Recorder, RecorderOptions
-from pgoutput.recording import find_inconsistencies, list_segments, read_metadata
-from pgoutput.replica import TableResult, replica_tables, replicate as replicate_without_spark
-from pgoutput.spark import PgoutputDataSource, local_session, replicate
-from pgoutput.verification import verify_tables
-from pgoutput.wire import format_lsn
+from logicalrep.recorder import Connected, Event, Recorder, RecorderOptions
+from logicalrep.recording import find_inconsistencies, list_segments, read_metadata
+from logicalrep.replica import TableResult, replica_tables, replicate as replicate_without_spark
+from logicalrep.spark import LogicalrepDataSource, local_session, replicate
+from logicalrep.verification import verify_tables
+from logicalrep.wire import format_lsn
 from tests.server import Server
 from tests.truth import TrueTable, equals_typed
 
@@ -51,7 +51,7 @@ console = Console(highlight=False)
 
 def main() -> int:
     """Run the demo; return its exit code: 0 if all tables are equal, otherwise 1."""
-    with tempfile.TemporaryDirectory(prefix="pgoutput-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-demo-") as folder:
         recording, target = Path(folder, "recording"), Path(folder, "tables")
         same = Path(folder, "same")
         step(1, "A PostgreSQL 18 server starts, with the database of a small shop.")
@@ -62,8 +62,8 @@ def main() -> int:
             server_tables = shop.true_tables(server)
             summarize_recording(recording)
             step(3, "Spark reads the recording. These are its messages, counted by type:")
-            with local_session("pgoutput demo") as session:
-                session.dataSource.register(PgoutputDataSource)
+            with local_session("logicalrep demo") as session:
+                session.dataSource.register(LogicalrepDataSource)
                 count_messages(session, recording)
                 step(4, "Spark applies the committed changes to Delta tables. Changes applied to each table:")
                 apply_changes(session, recording, target)
@@ -71,10 +71,10 @@ def main() -> int:
             apply_without_spark(recording, same)
             step(
                 6,
-                "The Delta tables are compared with those of the server as pgoutput verify does, by hashes:",
+                "The Delta tables are compared with the server's as logicalrep verify does, by hashes:",
             )
             unequal = verify(server, recording, target)
-        step(7, "Each Delta table is also compared row by row, without the code of pgoutput verify:")
+        step(7, "Each Delta table is also compared row by row, without the code of logicalrep verify:")
         unequal += compare_tables([target, same], server_tables)
     console.print()
     if unequal:

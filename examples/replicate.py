@@ -4,9 +4,9 @@
         RECORDING TARGET
 
 The number of partitions is the number of the executors' cores; with Spark's default of 200, small
-micro-batches take minutes. Driver and executors need `pgoutput[replica,spark]`, with an object
-store `pgoutput[replica,spark,store]`, in the Python that PYSPARK_PYTHON names, and reach recording and target
-under the same paths or URIs. The program can be killed; the next run continues.
+micro-batches take minutes. Driver and executors need `logicalrep[replica,spark]`, with an object
+store `logicalrep[replica,spark,store]`, in the Python that PYSPARK_PYTHON names, and reach recording and
+target under the same paths or URIs. The program can be killed; the next run continues.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from pgoutput.replica import replica_tables
-from pgoutput.spark import replicate
+from logicalrep.replica import replica_tables
+from logicalrep.spark import replicate
 
 
 def main(recording: str, target: str) -> int:
     """Apply what the target does not have yet; return 1 if tables have failed, and 0 otherwise."""
-    spark = SparkSession.builder.appName(f"pgoutput: {target}").getOrCreate()
+    spark = SparkSession.builder.appName(f"logicalrep: {target}").getOrCreate()
     replicate(spark, recording, target)  # follow=True: keep running, and apply new segments
     tables = replica_tables(target).values()
     for table in tables:

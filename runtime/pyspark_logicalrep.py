@@ -1,5 +1,5 @@
-"""Entry point of the data source `pgoutput`: Spark imports `pyspark_pgoutput` for the format `pgoutput`."""
+"""Entry point of the data source `pgoutput`: Spark imports `pyspark_logicalrep` for the format `pgoutput`."""
 
-from pgoutput.spark.source import PgoutputDataSource as DefaultSource
+from logicalrep.spark.source import LogicalrepDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

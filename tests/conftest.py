@@ -58,10 +58,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
-    """A function that runs the command `pgoutput` in this process; returns exit code and output."""
+    """A function that runs the command `logicalrep` in this process; returns exit code and output."""
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> SimpleNamespace:
-        monkeypatch.setattr(sys, "argv", ["pgoutput", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["logicalrep", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = run_main()
         out, err = capfdbinary.readouterr()

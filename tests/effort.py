@@ -3,7 +3,7 @@
 ========== =================================================================================================
 profile    used by
 ========== =================================================================================================
-pgoutput   `make test`: the same examples in each run, so that a failure means the same everywhere
+logicalrep   `make test`: the same examples in each run, so that a failure means the same everywhere
 quick      `make quick`: half of these examples
 nightly    `make nightly`: twenty times as many examples, others in each run
 explore    `pytest --hypothesis-profile=explore`: twice as many examples, others in each run
@@ -24,11 +24,11 @@ _EXAMPLES: Final = 100
 def register_profiles() -> None:
     """Register the Hypothesis profiles, and load the profile of `make test`."""
     # No deadlines: a slow machine is not a failure.
-    settings.register_profile("pgoutput", deadline=None, derandomize=True, max_examples=_EXAMPLES // 2)
+    settings.register_profile("logicalrep", deadline=None, derandomize=True, max_examples=_EXAMPLES // 2)
     settings.register_profile("quick", deadline=None, derandomize=True, max_examples=_EXAMPLES // 4)
     settings.register_profile("nightly", deadline=None, max_examples=10 * _EXAMPLES, print_blob=True)
     settings.register_profile("explore", deadline=None, max_examples=_EXAMPLES)
-    settings.load_profile("pgoutput")
+    settings.load_profile("logicalrep")
 
 
 def examples(count: int) -> int:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from hatch_build import SOURCE, build
-from pgoutput import compiled
+from logicalrep import compiled
 
 _CHECKS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -O1 -g -fno-omit-frame-pointer"
 _LIBRARIES = ("libasan.so", "libubsan.so", "libstdc++.so")  # sanitizers resolve its functions at their start
@@ -27,7 +27,7 @@ _ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:malloc_context_size=2",
     "UBSAN_OPTIONS": "print_stacktrace=1:abort_on_error=1",
     "PYTHONMALLOC": "malloc",  # allocate small objects separately, so that overruns are found
-    "PGOUTPUT_PURE": "0",
+    "LOGICALREP_PURE": "0",
 }
 
 
@@ -50,7 +50,7 @@ def instrumented_environment(flags: str = "") -> Iterator[dict[str, str]]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CC", "gcc")
             patch.setenv("CFLAGS", f"{_CHECKS} {flags}")
-            build(SOURCE, Path(folder, "pgoutput"))
+            build(SOURCE, Path(folder, "logicalrep"))
         yield {**os.environ, **_ENVIRONMENT, "PYTHONPATH": folder, "LD_PRELOAD": " ".join(preload)}
 
 
@@ -63,10 +63,10 @@ def disable_buffer_pool() -> None:
     """Make the kernel allocate buffers of exact size, so that the sanitizers find every overrun.
 
     Raises:
-        SystemExit: pgoutput runs without the kernel.
+        SystemExit: logicalrep runs without the kernel.
     """
     if compiled.kernel is None:
-        sys.exit(f"pgoutput runs {compiled.HOW}")
+        sys.exit(f"logicalrep runs {compiled.HOW}")
     compiled.kernel.set_pool_limit(0)
 
 

@@ -45,8 +45,8 @@ def write_archive(path: Path) -> None:
 
 
 def _use_spark(folder: Path) -> None:
-    from pgoutput.recording import record_capture_file
-    from pgoutput.spark import local_session
+    from logicalrep.recording import record_capture_file
+    from logicalrep.spark import local_session
     from tests.truth import CAPTURES
 
     recording = str(folder / "recording")

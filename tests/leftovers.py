@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-RUN: Final = "PYTEST_PGOUTPUT_RUN"
+RUN: Final = "PYTEST_LOGICALREP_RUN"
 """Name of the environment variable with the run's id. `Server` drops variables that start with PG."""
 GRACE: Final = 5.0
 """Seconds that a process may take to end after SIGTERM."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntFlag
 from typing import Final
 
-from pgoutput.messages import (
+from logicalrep.messages import (
     Begin,
     ColumnFlag,
     Commit,

@@ -21,13 +21,13 @@ ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 
 CORE = """
-import pgoutput
-from pgoutput import messages, v4, wire
-from pgoutput.compiled import HOW, kernel
+import logicalrep
+from logicalrep import messages, v4, wire
+from logicalrep.compiled import HOW, kernel
 assert kernel is not None, HOW
 insert = messages.Insert(relation_oid=16384, new=("x", None, wire.UNCHANGED))
 assert v4.decode(v4.encode(insert)) == insert
-assert pgoutput.__version__ == {version!r}, pgoutput.__version__
+assert logicalrep.__version__ == {version!r}, logicalrep.__version__
 """
 """Program that must run in an environment with only the core package and its compiled kernel."""
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def read_version() -> str:
-    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "runtime/pgoutput/__init__.py").read_text(), re.M)
+    found = re.search(r'^__version__ = "(.+)"$', (ROOT / "runtime/logicalrep/__init__.py").read_text(), re.M)
     assert found is not None
     return found[1]
 
@@ -89,9 +89,9 @@ def check_wheel(wheel: Path, python: str, version: str) -> None:
         uv("pip", "install", "--python", installed, wheel)
         run([installed, "-I", "-W", "error", "-c", CORE.format(version=version)], folder)
         uv("pip", "install", "--python", installed, f"{wheel}[cli]")
-        run([environment / "bin/pgoutput", "--version"], folder)
+        run([environment / "bin/logicalrep", "--version"], folder)
         capture = ROOT / "tests/captures/pg18_p4_par_msg.jsonl.gz"
-        run([environment / "bin/pgoutput", "decode", capture], folder, stdout=subprocess.DEVNULL)
+        run([environment / "bin/logicalrep", "decode", capture], folder, stdout=subprocess.DEVNULL)
 
 
 def uv(*arguments: str | Path) -> None:

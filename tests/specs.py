@@ -55,7 +55,7 @@ COMMANDS = (
     "-m mypy",
     "-m codegen --check",
     "-m tests.javascript.package",
-    "-m pgoutput.cli vectors -o vectors",
+    "-m logicalrep.cli vectors -o vectors",
 )
 
 
@@ -71,7 +71,7 @@ def project(name: str, derive: Callable[[SpecCopy], None]) -> Iterator[tuple[Pat
         (site,) = copy.glob(".venv/lib/python*/site-packages")
         paths = (copy / "generated", copy / "runtime", sysconfig.get_path("purelib"))
         (site / "project.pth").write_text("\n".join(map(str, paths)))
-        environment = os.environ | {"PGOUTPUT_PURE": "1"}
+        environment = os.environ | {"LOGICALREP_PURE": "1"}
         run(copy, environment, "-m codegen --release", stdout=subprocess.DEVNULL)
         yield copy, environment
 

@@ -12,7 +12,7 @@ MEMORY: Final = "/dev/shm"
 ROOM: Final = 6 << 30
 """Free bytes that `MEMORY` must have."""
 
-SERVERS: Final = "PGOUTPUT_TEST_SERVER_FOLDER"
+SERVERS: Final = "LOGICALREP_TEST_SERVER_FOLDER"
 """Environment variable with the folder for the data of PostgreSQL servers; /tmp if it is not set."""
 
 

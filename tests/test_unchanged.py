@@ -8,9 +8,9 @@ import pickle
 
 import msgspec
 
-from pgoutput.jsonlines import from_json, to_json
-from pgoutput.messages import Insert
-from pgoutput.wire import UNCHANGED
+from logicalrep.jsonlines import from_json, to_json
+from logicalrep.messages import Insert
+from logicalrep.wire import UNCHANGED
 
 MARKER = Insert(relation_oid=1, new=(UNCHANGED, None))
 TEXT = Insert(relation_oid=1, new=("unchanged", None))

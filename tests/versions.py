@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from pgoutput.versions import CODECS, LATEST_RELEASED
+from logicalrep.versions import CODECS, LATEST_RELEASED
 
 OLDEST: Final = min(CODECS)
 NEWEST: Final = max(CODECS)

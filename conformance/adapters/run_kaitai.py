@@ -15,10 +15,10 @@ from typing import Any
 from kaitaistruct import KaitaiStream
 from loop import Decode, serve
 
-from pgoutput import _protocols, messages
-from pgoutput._layout import Field
-from pgoutput.jsonlines import to_json
-from pgoutput.wire import UNCHANGED
+from logicalrep import _protocols, messages
+from logicalrep._layout import Field
+from logicalrep.jsonlines import to_json
+from logicalrep.wire import UNCHANGED
 
 ROOT = Path(__file__).parents[2]
 LAYOUTS = {
@@ -33,7 +33,7 @@ CELLS = {"null": lambda _: None, "unchanged": lambda _: UNCHANGED, "binary": byt
 def new_decoder(request: dict[str, Any]) -> Decode:
     """Return a function that decodes a message with the parser of the request's version."""
     name = "Envelope" if request["version"] is None else f"V{request['version']}"
-    parser = getattr(importlib.import_module(f"pgoutput_{name.lower()}"), f"Pgoutput{name}")
+    parser = getattr(importlib.import_module(f"logicalrep_{name.lower()}"), f"Logicalrep{name}")
     context = {"in_stream": False, "streaming": request["options"]["streaming"]}
     known = [one for one in inspect.signature(parser).parameters if one in context]
 
@@ -48,7 +48,7 @@ def new_decoder(request: dict[str, Any]) -> Decode:
 
 
 def built(name: str, fields: tuple[Field, ...], parsed: Any) -> Any:
-    """Return a message or struct as an object of pgoutput, which can be written as JSON."""
+    """Return a message or struct as an object of logicalrep, which can be written as JSON."""
     values = {field.name: value(field, parsed) for field in fields}
     return _protocols.CLASSES[name](**{key: one for key, one in values.items() if one is not None})
 

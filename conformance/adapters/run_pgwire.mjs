@@ -8,14 +8,14 @@ const { toJson } = require('./messages.js');
 
 // The class is not exported.
 const source = readFileSync(require.resolve('pgwire').replace(/index\.js$/, 'mod.js'), 'utf8');
-const module = 'data:text/javascript,' + encodeURIComponent(source + '\nexport { PgoutputReader };');
-const { PgoutputReader } = await import(module);
+const module = 'data:text/javascript,' + encodeURIComponent(source + '\nexport { LogicalrepReader };');
+const { LogicalrepReader } = await import(module);
 
 serve(
   () => {
     const queue = [];
     const stream = { async *[Symbol.asyncIterator]() { for (;;) yield { messages: [queue.shift()] }; } };
-    const decoder = PgoutputReader.decodeStream(stream);
+    const decoder = LogicalrepReader.decodeStream(stream);
     return async (data) => {
       queue.push({ data });
       const { done, value } = await decoder.next();

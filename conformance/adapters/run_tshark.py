@@ -17,8 +17,8 @@ from typing import Any
 
 from loop import lsn, serve_streams, time
 
-from pgoutput import _protocols
-from pgoutput._layout import Field
+from logicalrep import _protocols
+from logicalrep._layout import Field
 
 LAYOUTS = {
     message.name: {field.name: field for field in message.members}

@@ -1,4 +1,4 @@
-// Runs the pgoutput parser of npm's @rocicorp/zero on test vectors. Values stay text, to be compared.
+// Runs the logicalrep parser of npm's @rocicorp/zero on test vectors. Values stay text, to be compared.
 import { createRequire } from 'node:module';
 
 const require = createRequire(import.meta.url);

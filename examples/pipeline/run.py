@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from pgoutput.spark.session import LOG4J, LOOPBACK, launcher_environment
+from logicalrep.spark.session import LOG4J, LOOPBACK, launcher_environment
 
 HERE = Path(__file__).parent
 
@@ -34,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     out: Path = options.out.resolve()
     (out / "conf").mkdir(parents=True, exist_ok=True)
-    configuration = {"pgoutput.path": str(options.recording.resolve())}
+    configuration = {"logicalrep.path": str(options.recording.resolve())}
     if options.merge:
-        configuration["pgoutput.table"], _, configuration["pgoutput.key"] = options.merge.rpartition(".")
+        configuration["logicalrep.table"], _, configuration["logicalrep.key"] = options.merge.rpartition(".")
     spec = make_spec(HERE / "merge" if options.merge else HERE, out, configuration)
     (out / "conf" / "spark-defaults.conf").write_text(
         "".join(f"{key} {value}\n" for key, value in settings(out).items())
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_spec(source: Path, out: Path, configuration: dict[str, str]) -> Path:
     """Copy a pipeline to the output folder; return the path of its specification with `configuration`."""
-    pipeline = out / ("merge" if "pgoutput.table" in configuration else "pipeline")
+    pipeline = out / ("merge" if "logicalrep.table" in configuration else "pipeline")
     shutil.copytree(source / "transformations", pipeline / "transformations", dirs_exist_ok=True)
     spec = yaml.safe_load((source / "spark-pipeline.yml").read_text())
     spec["storage"] = (pipeline / "state").as_uri()

@@ -44,8 +44,8 @@ class BuiltinType(msgspec.Struct, frozen=True):
     binary: str
     """Description of the type's binary format."""
     like: str | None = None
-    """Name of another type with the same text and binary format, whose functions pgoutput uses for this type;
-    None if pgoutput has functions for this type itself."""
+    """Name of another type with the same text and binary format, whose functions serve for this type;
+    None if it has functions of its own."""
 
 
 TYPES: Final[tuple[BuiltinType, ...]] = (

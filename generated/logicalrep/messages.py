@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from pgoutput.wire import UNCHANGED, Unchanged
+from logicalrep.wire import UNCHANGED, Unchanged
 
 Streaming: TypeAlias = Literal["off", "on", "parallel"]
 """Whether large transactions are sent while they are in progress.
@@ -33,7 +33,7 @@ Cell: TypeAlias = str | bytes | Unchanged | None
   row can have both formats.
 
 Text that is not valid UTF-8 keeps its bytes as lone surrogates (PEP 383, `surrogateescape`). For JSON, which
-has strings only, `pgoutput.jsonlines` encodes the four kinds of cells in different ways.
+has strings only, `logicalrep.jsonlines` encodes the four kinds of cells in different ways.
 """
 
 TupleData: TypeAlias = tuple[Cell, ...]

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from pgoutput import messages
-from pgoutput.wire import UNCHANGED
+from logicalrep import messages
+from logicalrep.wire import UNCHANGED
 
 Messages: TypeAlias = dict[str, st.SearchStrategy[messages.Message]]
 """Strategies for messages, by name of the message."""

@@ -7,8 +7,8 @@ Servers 16+.
 
 Decoding is optimistic: one `struct.Struct` reads adjacent fields of fixed width, lengths are read as unsigned
 numbers (a negative length then exceeds the data), and only the end of the last field is compared with the
-size of the data. On any failure, `pgoutput._walk` finds the faulty field for the error message. If the
-compiled kernel is installed, `decode` and `encode` are the kernel's functions (see `pgoutput.compiled`).
+size of the data. On any failure, `logicalrep._walk` finds the faulty field for the error message. If the
+compiled kernel is installed, `decode` and `encode` are the kernel's functions (see `logicalrep.compiled`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,19 @@ from functools import update_wrapper
 from struct import Struct, error as StructError
 from typing import Any, Final, TypeAlias, get_args
 
-from pgoutput import _protocols, messages
-from pgoutput._problems import check_in_stream, explain_encode
-from pgoutput._walk import explain_decode
-from pgoutput.compiled import kernel
-from pgoutput.wire import UNCHANGED, Buffer, escaped_bytes, flag_table, known_bits, read_string, write_string
+from logicalrep import _protocols, messages
+from logicalrep._problems import check_in_stream, explain_encode
+from logicalrep._walk import explain_decode
+from logicalrep.compiled import kernel
+from logicalrep.wire import (
+    UNCHANGED,
+    Buffer,
+    escaped_bytes,
+    flag_table,
+    known_bits,
+    read_string,
+    write_string,
+)
 
 Message: TypeAlias = (
     messages.Begin

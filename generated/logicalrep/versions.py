@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
-from pgoutput import messages, v1, v2, v3, v4
-from pgoutput.wire import Buffer
+from logicalrep import messages, v1, v2, v3, v4
+from logicalrep.wire import Buffer
 
 
 class Codec(Protocol):
-    """Interface of a codec module: `pgoutput.envelope`, or that of a protocol version such as `v4`."""
+    """Interface of a codec module: `logicalrep.envelope`, or that of a protocol version such as `v4`."""
 
     def decode(
         self, data: Buffer, in_stream: bool = False, streaming: messages.Streaming = "off"

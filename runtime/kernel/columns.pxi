@@ -27,7 +27,7 @@ def read_fixed(
         index: The index of the messages.
         numbers: Number of the cell of each row; -1 for NULL.
         send: The send function of cells in binary format, or None to leave these cells unread.
-        kind, width, low, high, precision, scale, zone: The fields of `pgoutput.values.FixedReader`.
+        kind, width, low, high, precision, scale, zone: The fields of `logicalrep.values.FixedReader`.
 
     Returns:
         The validity bitmap, the number of NULLs, the values, and the rows of unread cells (int64), which are
@@ -104,7 +104,7 @@ def read_fixed_texts(
         data: The bytes of the texts.
         offsets: Start of each text in `data`, then the end of the last text.
         known: Bitmap of the texts that are not NULL; None if no text is NULL.
-        kind, width, low, high, precision, scale, zone: The fields of `pgoutput.values.FixedReader`.
+        kind, width, low, high, precision, scale, zone: The fields of `logicalrep.values.FixedReader`.
 
     Returns:
         As `read_fixed`; the unread rows are those whose text has not the form that a server writes.

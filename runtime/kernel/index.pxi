@@ -11,7 +11,7 @@ cdef _Indexer INDEXERS[LAST_VERSION + 1][256]  # by protocol version and tag; ge
 
 @cython.final
 cdef class Index:
-    """Where the fields and cells of a batch of messages are: the index of `pgoutput._index.kernel`.
+    """Where the fields and cells of a batch of messages are: the index of `logicalrep._index.kernel`.
 
     Args:
         offsets: Offsets of the messages in `content`, then the end of the last message: int32 or int64.

@@ -1,4 +1,4 @@
-# Messages, joined from parts: `pgoutput.columns.assembly` says which parts
+# Messages, joined from parts: `logicalrep.columns.assembly` says which parts
 
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER

@@ -10,7 +10,7 @@ cdef extern from "Python.h":
     char* PyUnicode_1BYTE_DATA(object text)
 
 
-from pgoutput import wire
+from logicalrep import wire
 
 cdef object UNCHANGED = wire.UNCHANGED
 cdef dict BOOL = {0: False, 1: True}

@@ -108,7 +108,7 @@ cdef inline size_t fitting(size_t size, int width) except? 0:
 
 
 cdef object known(object value, uint64_t mask):
-    """Return `value`; raise ValueError if it has bits outside `mask` (known_bits in pgoutput.wire)."""
+    """Return `value`; raise ValueError if it has bits outside `mask` (known_bits in logicalrep.wire)."""
     cdef uint64_t bits = PyNumber_Index(value)
     if bits & ~mask:
         raise ValueError

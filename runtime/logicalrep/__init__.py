@@ -1,37 +1,37 @@
 """Read, write, record and replicate PostgreSQL's logical replication stream (the output plugin `pgoutput`).
 
-============================================  ============================================================
-modules                                       contents
-============================================  ============================================================
-`pgoutput.messages`                           a class for each message
-`pgoutput.vN`, `pgoutput.envelope`            `decode` and `encode` of protocol version N, and of the
-                                              streaming replication protocol (XLogData, …)
-`pgoutput.stream`                             `StreamDecoder`, `Transactions`, `Tables`: a stream's state
-`pgoutput.stream.check`                       rules that every server's stream obeys
-`pgoutput.values`                             values as Python objects, Arrow arrays and PostgreSQL's text
-`pgoutput.columns`                            batches of messages as Arrow columns, and back
-`pgoutput.capturefile`, `pgoutput.jsonlines`  messages as JSON lines in files, and as JSON objects
-`pgoutput.recorder`                           `Recorder`: records a replication slot
-`pgoutput.recording`                          recordings: folders of Parquet segments
-`pgoutput.replica`                            Delta tables that follow a recording
-`pgoutput.verification`                       proves that Delta tables equal the source
-`pgoutput.spark`                              the data source `pgoutput`, column functions, and `replicate`
-`pgoutput.synth`, `pgoutput.synth.workload`   `Scenario`: synthetic streams with the expected rows of their
-                                              tables; large streams for load tests
-`pgoutput.standin`                            a stand-in server for real replication clients
-`pgoutput.vectors`                            test vectors for decoders in any language
-`pgoutput.testing`, `pgoutput.strategies`     pytest fixtures, and Hypothesis strategies of streams and of
-                                              single messages of each protocol version
-`pgoutput.schemas`                            Spark and Arrow schemas of the messages
-`pgoutput.errors`, `pgoutput.wire`            all errors, also exported here; LSNs and timestamps
-`pgoutput.versions`, `pgoutput.catalog`,      protocol versions and the servers that know them; built-in
-`pgoutput.compiled`                           types; whether the compiled kernel is in use, and why not
-============================================  ============================================================
+================================================  ============================================================
+modules                                           contents
+================================================  ============================================================
+`logicalrep.messages`                             a class for each message
+`logicalrep.vN`, `logicalrep.envelope`            `decode` and `encode` of protocol version N, and of the
+                                                  streaming replication protocol (XLogData, …)
+`logicalrep.stream`                               `StreamDecoder`, `Transactions`, `Tables`: a stream's state
+`logicalrep.stream.check`                         rules that every server's stream obeys
+`logicalrep.values`                               values as Python objects, Arrow arrays and PostgreSQL's text
+`logicalrep.columns`                              batches of messages as Arrow columns, and back
+`logicalrep.capturefile`, `logicalrep.jsonlines`  messages as JSON lines in files, and as JSON objects
+`logicalrep.recorder`                             `Recorder`: records a replication slot
+`logicalrep.recording`                            recordings: folders of Parquet segments
+`logicalrep.replica`                              Delta tables that follow a recording
+`logicalrep.verification`                         proves that Delta tables equal the source
+`logicalrep.spark`                                a data source, column functions, and `replicate`
+`logicalrep.synth`, `logicalrep.synth.workload`   `Scenario`: synthetic streams with the expected rows of
+                                                  their tables; large streams for load tests
+`logicalrep.standin`                              a stand-in server for real replication clients
+`logicalrep.vectors`                              test vectors for decoders in any language
+`logicalrep.testing`, `logicalrep.strategies`     pytest fixtures, and Hypothesis strategies of streams and of
+                                                  single messages of each protocol version
+`logicalrep.schemas`                              Spark and Arrow schemas of the messages
+`logicalrep.errors`, `logicalrep.wire`            all errors, also exported here; LSNs and timestamps
+`logicalrep.versions`, `logicalrep.catalog`,      protocol versions and the servers that know them; built-in
+`logicalrep.compiled`                             types; whether the compiled kernel is in use, and why not
+================================================  ============================================================
 
 A module or package is public if it is in this table. In a package, only the names in its `__all__` are
 public. Everything else may change in any release.
 
-The names that most programs begin with can also be imported from here, such as `pgoutput.decode`. Their
+The names that most programs begin with can also be imported from here, such as `logicalrep.decode`. Their
 modules, and the packages that these need, are imported at the first access.
 """
 
@@ -39,13 +39,13 @@ from importlib import import_module
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any, Final
 
-from pgoutput.errors import (
+from logicalrep.errors import (
     ChangesLost,
     ConnectionLost,
     DecodeError,
     EncodeError,
+    LogicalrepError,
     MissingExtraError,
-    PgoutputError,
     RecordingError,
     RecordingInUse,
     ReplicaError,
@@ -55,17 +55,17 @@ from pgoutput.errors import (
 )
 
 if TYPE_CHECKING:
-    from pgoutput.capturefile import CaptureFile
-    from pgoutput.columns import ColumnDecoder
-    from pgoutput.recorder import Recorder
-    from pgoutput.recording import Recording, RecordingReader
-    from pgoutput.replica import replica_tables, replicate
-    from pgoutput.standin import StandIn
-    from pgoutput.stream import StreamDecoder, Tables, Transactions
-    from pgoutput.synth import Scenario
-    from pgoutput.synth.workload import Workload
-    from pgoutput.verification import verify_tables
-    from pgoutput.versions import decode, encode
+    from logicalrep.capturefile import CaptureFile
+    from logicalrep.columns import ColumnDecoder
+    from logicalrep.recorder import Recorder
+    from logicalrep.recording import Recording, RecordingReader
+    from logicalrep.replica import replica_tables, replicate
+    from logicalrep.standin import StandIn
+    from logicalrep.stream import StreamDecoder, Tables, Transactions
+    from logicalrep.synth import Scenario
+    from logicalrep.synth.workload import Workload
+    from logicalrep.verification import verify_tables
+    from logicalrep.versions import decode, encode
 
 # An editable install has the generated modules in a source root of their own.
 __path__ = extend_path(__path__, __name__)
@@ -79,8 +79,8 @@ __all__ = [
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
+    "LogicalrepError",
     "MissingExtraError",
-    "PgoutputError",
     "Recorder",
     "Recording",
     "RecordingError",

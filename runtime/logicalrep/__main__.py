@@ -1,5 +1,5 @@
-"""Run the command line with `python -m pgoutput`."""
+"""Run the command line with `python -m logicalrep`."""
 
-from pgoutput.cli import main
+from logicalrep.cli import main
 
 main()

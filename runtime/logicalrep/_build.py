@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._layout import Field, sides
-from pgoutput._offsets import layout_of
-from pgoutput._roles import classes
-from pgoutput._walk import applies
-from pgoutput.messages import Message, Streaming
+from logicalrep import messages
+from logicalrep._layout import Field, sides
+from logicalrep._offsets import layout_of
+from logicalrep._roles import classes
+from logicalrep._walk import applies
+from logicalrep.messages import Message, Streaming
 
 T = TypeVar("T", bound=msgspec.Struct)
 

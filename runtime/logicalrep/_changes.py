@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pgoutput._roles import tuples
-from pgoutput._text import qualified_name
-from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Relation
+from logicalrep._roles import tuples
+from logicalrep._text import qualified_name
+from logicalrep.errors import StreamError
+from logicalrep.messages import Message, Relation
 
 
 def missing_relation(oid: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput._offsets import layout_of
-from pgoutput._roles import classes
+from logicalrep._offsets import layout_of
+from logicalrep._roles import classes
 
 
 class FixedMessage(NamedTuple):

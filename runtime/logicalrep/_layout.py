@@ -1,4 +1,4 @@
-"""Classes that describe the wire format of messages as data; `pgoutput._protocols` has their instances."""
+"""Classes that describe the wire format of messages as data; `logicalrep._protocols` has their instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log events of the library with loggers below `pgoutput`; a log record has the data of its event."""
+"""Log events of the library with loggers below `logicalrep`; a log record has the data of its event."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pgoutput._text import LINE_CHARACTERS, SHOWN, bounded
+from logicalrep._text import LINE_CHARACTERS, SHOWN, bounded
 
-logging.getLogger("pgoutput").addHandler(logging.NullHandler())  # a program without logging prints nothing
+logging.getLogger("logicalrep").addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 
 def log_event(logger: str, level: int, text: str, event: msgspec.Struct) -> None:

@@ -1,9 +1,9 @@
-"""Convert messages to rows of the schemas in `pgoutput.schemas`, and rows to messages.
+"""Convert messages to rows of the schemas in `logicalrep.schemas`, and rows to messages.
 
 A row is a dict with the name of the message in `type`, its fields, and `_rescued_data`. A value that its
 column cannot represent (an LSN of 2**63 or more, a time outside the years 1 to 9999, text that is not UTF-8)
 is NULL in its column. The dict `_rescued_data` has this value under the name of the field, as text: an LSN as
-0/16B3748, any other value as JSON in the form of `pgoutput.jsonlines`.
+0/16B3748, any other value as JSON in the form of `logicalrep.jsonlines`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols, messages
-from pgoutput._layout import Field
-from pgoutput._protocols import CELLS
-from pgoutput.errors import EncodeError
-from pgoutput.jsonlines import flags_from_int, value_from_json, value_to_json
-from pgoutput.messages import Cell, Message
-from pgoutput.wire import TIMES, UNCHANGED, Unchanged, from_datetime, is_utf8, to_datetime
+from logicalrep import _protocols, messages
+from logicalrep._layout import Field
+from logicalrep._protocols import CELLS
+from logicalrep.errors import EncodeError
+from logicalrep.jsonlines import flags_from_int, value_from_json, value_to_json
+from logicalrep.messages import Cell, Message
+from logicalrep.wire import TIMES, UNCHANGED, Unchanged, from_datetime, is_utf8, to_datetime
 
 TYPE: Final = "type"
 """Name of the column with the name of the message."""
@@ -108,7 +108,7 @@ def _from_column(name: str, field: Field, value: Any) -> Any:
     try:
         return _FROM_COLUMN[field.kind](field, value)
     except (AttributeError, KeyError, TypeError, ValueError):
-        text = f"{name}.{field.name}: expected a value as in pgoutput.schemas, found {value!r}"
+        text = f"{name}.{field.name}: expected a value as in logicalrep.schemas, found {value!r}"
         raise EncodeError(text, message=name, field=field.name) from None
 
 

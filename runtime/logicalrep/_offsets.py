@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from pgoutput import _protocols
-from pgoutput._layout import Message as Layout
-from pgoutput.messages import Message
+from logicalrep import _protocols
+from logicalrep._layout import Message as Layout
+from logicalrep.messages import Message
 
 FIXED: Final = ("integer", "bool", "enum", "flags", "count", "length", "literal")
 """The kinds of fields that have the same number of bytes in all messages."""

@@ -1,4 +1,4 @@
-"""Explain encode errors: find the invalid field of a message with the layouts in `pgoutput._protocols`.
+"""Explain encode errors: find the invalid field of a message with the layouts in `logicalrep._protocols`.
 
 The codecs call `explain_encode` after they failed to encode a message. The layouts and the codecs refuse the
 same messages.
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from pgoutput import messages
-from pgoutput._layout import Field, Protocol, sides
-from pgoutput.errors import EncodeError
-from pgoutput.wire import UNCHANGED, escaped_bytes
+from logicalrep import messages
+from logicalrep._layout import Field, Protocol, sides
+from logicalrep.errors import EncodeError
+from logicalrep.wire import UNCHANGED, escaped_bytes
 
 _Problem: TypeAlias = tuple[str | None, str]
 """A reason why a message cannot be encoded: path of the invalid field (None for the whole message), and
@@ -34,7 +34,7 @@ def explain_encode(protocol: Protocol, message: object, classes: ModuleType = me
     if layout is None or type(message) is not getattr(classes, name):
         text = f"{protocol.label} has no message {name}{_hint(protocol, name)}"
         return EncodeError(text, message=name, field=None)
-    unexplained = f"{name}: the message is valid, but was not encoded: please report this bug of pgoutput"
+    unexplained = f"{name}: the message is valid, but was not encoded: please report this bug of logicalrep"
     return find_problem(protocol, message) or EncodeError(unexplained, message=name, field=None)
 
 
@@ -72,7 +72,7 @@ def _hint(protocol: Protocol, name: str) -> str:
     if protocol.name == "replication":
         return ": it travels inside XLogData, and the codecs of the protocol versions write it"
     is_envelope = protocol.version is not None
-    return ": pgoutput.envelope writes the messages of the replication protocol" if is_envelope else ""
+    return ": logicalrep.envelope writes the messages of the replication protocol" if is_envelope else ""
 
 
 def _problems(protocol: Protocol, fields: tuple[Field, ...], value: Any, path: str) -> Iterator[_Problem]:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols
-from pgoutput.messages import Message, MessageFlag, TupleData
+from logicalrep import _protocols
+from logicalrep.messages import Message, MessageFlag, TupleData
 
 ROWS: Final = ("key", "old", "new")
 """The meanings of fields that hold tuples, in wire order."""

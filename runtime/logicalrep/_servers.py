@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput import _protocols
-from pgoutput._roles import classes
-from pgoutput.versions import LATEST_RELEASED, SERVERS
+from logicalrep import _protocols
+from logicalrep._roles import classes
+from logicalrep.versions import LATEST_RELEASED, SERVERS
 
 _MAJOR: Final = 18
 _MINOR: Final = 4

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, Self
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.messages import Message, XLogData
-from pgoutput.stream import StreamDecoder, Transaction, Transactions
+from logicalrep import envelope
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.messages import Message, XLogData
+from logicalrep.stream import StreamDecoder, Transaction, Transactions
 
 Channel = Literal["data", "copydata", "sent"]
 """Content of a record: a pgoutput message (`data`), an envelope from the walsender (`copydata`) or an

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pgoutput.wire import shown_text
+from logicalrep.wire import shown_text
 
 SHOWN: Final = 5
 """Largest number of elements of a list that a line of a log shows."""

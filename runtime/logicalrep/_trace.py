@@ -14,11 +14,11 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
 
     Args:
         name: Name of the span.
-        attributes: Attributes of the span; their names get the prefix `pgoutput.`.
+        attributes: Attributes of the span; their names get the prefix `logicalrep.`.
     """
     if (tracer := _find_tracer()) is None:
         return nullcontext()
-    named = {f"pgoutput.{key}": value for key, value in attributes.items()}
+    named = {f"logicalrep.{key}": value for key, value in attributes.items()}
     block: AbstractContextManager[Any] = tracer.start_as_current_span(name, attributes=named)
     return block
 
@@ -38,4 +38,4 @@ def _find_tracer() -> Any:
         from opentelemetry import trace
     except ImportError:
         return None
-    return trace.get_tracer("pgoutput")
+    return trace.get_tracer("logicalrep")

@@ -1,6 +1,6 @@
 """Type modifiers (`atttypmod`), which hold the length, precision or scale of a type such as `numeric(12,2)`.
 
-`pgoutput.catalog` gives the kind of type modifier of each built-in type.
+`logicalrep.catalog` gives the kind of type modifier of each built-in type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def declared_modifier(kind: str, first: int, second: int = 0) -> int | None:
     """Return the type modifier of a type that is declared with one or two numbers in parentheses.
 
     Args:
-        kind: Kind of type modifier in `pgoutput.catalog`, such as `length` or `numeric`.
+        kind: Kind of type modifier in `logicalrep.catalog`, such as `length` or `numeric`.
         first: The first number, such as a length.
         second: The second number, such as a scale; 0 if it is missing.
 

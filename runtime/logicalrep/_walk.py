@@ -1,6 +1,6 @@
-"""Field-by-field decoder that follows the layouts in `pgoutput._protocols`.
+"""Field-by-field decoder that follows the layouts in `logicalrep._protocols`.
 
-This decoder is slow, but tells the field of each byte. `pgoutput inspect` prints the pieces that the
+This decoder is slow, but tells the field of each byte. `logicalrep inspect` prints the pieces that the
 decoder yields, and the codecs call `explain_decode` after they failed to decode a message. The decoder
 accepts the same messages as the codecs.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._layout import Cell, Field, Message, Protocol
-from pgoutput.errors import DecodeError
-from pgoutput.wire import UNCHANGED
+from logicalrep import messages
+from logicalrep._layout import Cell, Field, Message, Protocol
+from logicalrep.errors import DecodeError
+from logicalrep.wire import UNCHANGED
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -80,7 +80,8 @@ def explain_decode(protocol: Protocol, data: bytes, in_stream: bool, streaming: 
         return error
     name = _message(protocol, data).name
     return DecodeError(
-        f"{name}: the bytes are valid, but were not decoded: please report this bug of pgoutput", message=name
+        f"{name}: the bytes are valid, but were not decoded: please report this bug of logicalrep",
+        message=name,
     )
 
 
@@ -104,7 +105,7 @@ def _message(protocol: Protocol, data: bytes) -> Message:
             raise DecodeError(text, message=later.name)
     text = f"{protocol.label} has no message with the tag {tag}"
     if protocol.name == "pgoutput" and data[:1] == messages.XLogData.wire_tag:
-        text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data"
+        text += "; it is the tag of XLogData: decode that with logicalrep.envelope, then its data"
     raise DecodeError(text)
 
 

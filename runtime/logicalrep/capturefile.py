@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from pgoutput._stored_stream import Channel, Record, StoredStream
-from pgoutput.errors import RecordingError
-from pgoutput.messages import Streaming
-from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS, OPTIONS
+from logicalrep._stored_stream import Channel, Record, StoredStream
+from logicalrep.errors import RecordingError
+from logicalrep.messages import Streaming
+from logicalrep.stream import StreamDecoder
+from logicalrep.versions import CODECS, OPTIONS
 
 __all__ = [
     "CaptureFile",

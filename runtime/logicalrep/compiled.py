@@ -1,7 +1,7 @@
-"""The compiled kernel (`pgoutput._kernel`), which makes the codecs and batch decoding faster.
+"""The compiled kernel (`logicalrep._kernel`), which makes the codecs and batch decoding faster.
 
-pgoutput runs without the kernel if no C compiler was available at installation, or if the environment
-variable `PGOUTPUT_PURE` is `1`. Results and errors are the same with and without the kernel.
+logicalrep runs without the kernel if no C compiler was available at installation, or if the environment
+variable `LOGICALREP_PURE` is `1`. Results and errors are the same with and without the kernel.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ _COMPILER: Final = "C compiler with Python's headers (Debian, Ubuntu: apt instal
 
 
 def _load() -> tuple[ModuleType | None, str]:
-    if os.environ.get("PGOUTPUT_PURE") == "1":
-        return None, "in Python only, as PGOUTPUT_PURE=1 says"
+    if os.environ.get("LOGICALREP_PURE") == "1":
+        return None, "in Python only, as LOGICALREP_PURE=1 says"
     try:
-        return importlib.import_module("pgoutput._kernel"), "with its compiled kernel"
+        return importlib.import_module("logicalrep._kernel"), "with its compiled kernel"
     except ModuleNotFoundError:
         return None, f"in Python only: there was no {_COMPILER} to compile its kernel"
     except ImportError as error:
         why = f"in Python only, as its compiled kernel cannot be used: {error}"
-        warnings.warn(f"pgoutput runs {why}; install it anew (in a checkout: make setup)", RuntimeWarning, 2)
+        warnings.warn(
+            f"logicalrep runs {why}; install it anew (in a checkout: make setup)", RuntimeWarning, 2
+        )
         return None, why
 
 
 _loaded = _load()
 
 kernel: Final = _loaded[0]
-"""The extension module `pgoutput._kernel`, or None if pgoutput runs in Python only."""
+"""The extension module `logicalrep._kernel`, or None if logicalrep runs in Python only."""
 
 HOW: Final = _loaded[1]
-"""Text that completes the sentence "pgoutput runs …": whether the kernel is used, and if not, why."""
+"""Text that completes the sentence "logicalrep runs …": whether the kernel is used, and if not, why."""

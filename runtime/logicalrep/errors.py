@@ -2,7 +2,7 @@
 
 ::
 
-    PgoutputError
+    LogicalrepError
     ├── DecodeError           bytes are not a valid message of the protocol version
     │   └── StreamError       a message is out of place in the stream
     ├── EncodeError           a message cannot be encoded in the protocol version
@@ -26,8 +26,8 @@ __all__ = [
     "ConnectionLost",
     "DecodeError",
     "EncodeError",
+    "LogicalrepError",
     "MissingExtraError",
-    "PgoutputError",
     "RecordingError",
     "RecordingInUse",
     "ReplicaError",
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 
-class PgoutputError(Exception):
+class LogicalrepError(Exception):
     """Base class of the exceptions of this package."""
 
 
-class DecodeError(PgoutputError):
+class DecodeError(LogicalrepError):
     """Bytes are not a valid message of the expected protocol version, inside or outside a stream block.
 
     Attributes:
@@ -69,7 +69,7 @@ class StreamError(DecodeError):
         return cls(f"{name}: {text}", message=name)
 
 
-class EncodeError(PgoutputError):
+class EncodeError(LogicalrepError):
     """A message cannot be encoded in the chosen protocol version.
 
     Attributes:
@@ -83,11 +83,11 @@ class EncodeError(PgoutputError):
         self.field = field
 
 
-class ScenarioError(PgoutputError):
+class ScenarioError(LogicalrepError):
     """A synthetic database was asked for an operation that a real database would refuse or block."""
 
 
-class RecordingError(PgoutputError):
+class RecordingError(LogicalrepError):
     """A recording or capture file is damaged or not the expected one; the text has its path."""
 
 
@@ -95,11 +95,11 @@ class RecordingInUse(RecordingError):
     """Another recorder writes the recording; retryable, because that recorder may end."""
 
 
-class ReplicaError(PgoutputError):
+class ReplicaError(LogicalrepError):
     """A replica cannot be continued; the text names the target and what to do."""
 
 
-class ReplicationError(PgoutputError):
+class ReplicationError(LogicalrepError):
     """A server does not send the requested stream; the text says what to do."""
 
 
@@ -118,7 +118,7 @@ class MissingExtraError(ModuleNotFoundError):
     """A third-party package is missing; the error text has the shell command that installs it.
 
     Attributes:
-        extra: The extra of `pgoutput` that installs the package.
+        extra: The extra of `logicalrep` that installs the package.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -127,5 +127,5 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 def install_line(*extras: str) -> str:
-    """Return the shell command that installs `pgoutput` with the given extras."""
-    return f"pip install 'pgoutput[{','.join(extras)}]'"
+    """Return the shell command that installs `logicalrep` with the given extras."""
+    return f"pip install 'logicalrep[{','.join(extras)}]'"

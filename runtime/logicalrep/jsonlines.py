@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import _protocols, messages
-from pgoutput._layout import Field
-from pgoutput._problems import find_problem
-from pgoutput.errors import EncodeError
-from pgoutput.messages import Message
-from pgoutput.versions import LATEST_RELEASED
-from pgoutput.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
+from logicalrep import _protocols, messages
+from logicalrep._layout import Field
+from logicalrep._problems import find_problem
+from logicalrep.errors import EncodeError
+from logicalrep.messages import Message
+from logicalrep.versions import LATEST_RELEASED
+from logicalrep.wire import UNCHANGED, format_lsn, from_datetime, is_utf8, parse_lsn, to_datetime
 
 __all__ = ["from_json", "to_json"]
 

@@ -1,7 +1,7 @@
 """LSNs and timestamps.
 
 The names that `__all__` omits are helpers of the codecs, and the marker `UNCHANGED`, which users import from
-`pgoutput.messages`.
+`logicalrep.messages`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Unchanged(enum.Enum):
     """The type of the marker UNCHANGED: an enum, so that type checkers narrow `is UNCHANGED`.
 
     `msgspec.json.encode` writes an enum as its value. The enum's value is therefore the JSON object that
-    `pgoutput.jsonlines` writes for UNCHANGED; no other cell becomes this JSON object.
+    `logicalrep.jsonlines` writes for UNCHANGED; no other cell becomes this JSON object.
     """
 
     UNCHANGED = {"unchanged": True}  # noqa: RUF012

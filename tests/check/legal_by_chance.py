@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pgoutput import messages as m
-from pgoutput.messages import MessageFlag
-from pgoutput.stream import StreamDecoder
-from pgoutput.testing.faults import Stream
-from pgoutput.testing.faults.model import Place
+from logicalrep import messages as m
+from logicalrep.messages import MessageFlag
+from logicalrep.stream import StreamDecoder
+from logicalrep.testing.faults import Stream
+from logicalrep.testing.faults.model import Place
 
 ROWS = (m.Insert, m.Update, m.Delete, m.Truncate)
 CHANGES = (*ROWS, m.LogicalMessage)

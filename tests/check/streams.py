@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgoutput.capturefile import Header
-from pgoutput.stream.check import Checker, CheckOptions, Violation
+from logicalrep.capturefile import Header
+from logicalrep.stream.check import Checker, CheckOptions, Violation
 from tests.codec.corpus import read
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import envelope, messages as m, strategies, v4
-from pgoutput.messages import Streaming
-from pgoutput.stream.check import RULES, Checker, CheckOptions, check, samples as s
-from pgoutput.versions import CODECS, OPTIONS
+from logicalrep import envelope, messages as m, strategies, v4
+from logicalrep.messages import Streaming
+from logicalrep.stream.check import RULES, Checker, CheckOptions, check, samples as s
+from logicalrep.versions import CODECS, OPTIONS
 from tests.messages import make_column, make_relation
 
 NAMES = {rule.name for rule in RULES}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput.messages import Message
-from pgoutput.stream.check import CheckOptions, check, samples as s
+from logicalrep import messages as m
+from logicalrep.messages import Message
+from logicalrep.stream.check import CheckOptions, check, samples as s
 from tests.messages import start_block
 from tests.versions import WRITTEN
 

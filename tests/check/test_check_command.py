@@ -1,4 +1,4 @@
-"""The command `pgoutput check` reports legal and illegal capture files and recordings."""
+"""The command `logicalrep check` reports legal and illegal capture files and recordings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import envelope, messages as m, v4
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.recording import record_capture_file
-from pgoutput.stream.check import RULES, samples as s
+from logicalrep import envelope, messages as m, v4
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.recording import record_capture_file
+from logicalrep.stream.check import RULES, samples as s
 from tests.codec.corpus import CAPTURES, path, read
 from tests.messages import make_relation
 from tests.recording import recordings
@@ -73,7 +73,7 @@ def test_options_are_read_from_the_header(run: Run, tmp_path: Path) -> None:
     binary = s.transaction(s.RELATION, m.Insert(relation_oid=s.OID, new=(b"\1", "x")))
     assert run("check", write_capture(tmp_path, *binary)).code == 1
     assert run("check", write_capture(tmp_path, *binary, options=PARALLEL | {"binary": "on"})).code == 0
-    unknown = {"streaming": "parallel"}  # as `pgoutput encode` writes it
+    unknown = {"streaming": "parallel"}  # as `logicalrep encode` writes it
     assert run("check", write_capture(tmp_path, *binary, options=unknown)).code == 0
 
 

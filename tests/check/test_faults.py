@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 
-from pgoutput import messages as m
-from pgoutput.errors import DecodeError
-from pgoutput.stream.check import CheckOptions, Violation, samples as s
-from pgoutput.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
+from logicalrep import messages as m
+from logicalrep.errors import DecodeError
+from logicalrep.stream.check import CheckOptions, Violation, samples as s
+from logicalrep.testing.faults import FAULTS, Corruption, Fault, Stream, corruptions
 from tests.check.legal_by_chance import (
     why_drop_is_legal,
     why_flip_is_legal,

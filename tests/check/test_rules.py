@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import envelope, messages as m
-from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.stream.check import RULES, Checker, CheckOptions, Violation, check, samples as s
-from pgoutput.stream.check.model import Rule, rule
-from pgoutput.stream.check.rules import find_rule
-from pgoutput.testing import Stream, shop
-from pgoutput.versions import CODECS
+from logicalrep import envelope, messages as m
+from logicalrep.stream import StreamDecoder, encode_for
+from logicalrep.stream.check import RULES, Checker, CheckOptions, Violation, check, samples as s
+from logicalrep.stream.check.model import Rule, rule
+from logicalrep.stream.check.rules import find_rule
+from logicalrep.testing import Stream, shop
+from logicalrep.versions import CODECS
 from tests.check.streams import check_capture, check_options, make_checker
 from tests.codec.corpus import CAPTURES, read
 from tests.messages import make_relation
@@ -275,7 +275,7 @@ def test_a_transaction_prepared_before_two_phase_is_sent_right_before_its_commit
 def test_rules_can_be_disabled() -> None:
     checker = Checker(WRITTEN, without=["relation-before-use"])
     assert [checker.feed(one) for one in s.transaction(s.INSERT)] == [None] * 3
-    with pytest.raises(ValueError, match=r"^there is no rule nonsense; pgoutput\.stream\.check\.RULES has"):
+    with pytest.raises(ValueError, match=r"^there is no rule nonsense; logicalrep\.stream\.check\.RULES has"):
         Checker(WRITTEN, without=["nonsense"])
 
 

@@ -1,4 +1,4 @@
-"""Run many `pgoutput` commands in one process, so that all of them share one Java process.
+"""Run many `logicalrep` commands in one process, so that all of them share one Java process.
 
 `python -m tests.cli.one_process FD` reads arguments as JSON lines from standard input, and writes exit codes
 as lines to the file descriptor FD.
@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from pgoutput.cli import main
+from logicalrep.cli import main
 
 
 class CommandProcess:
-    """A process that runs `pgoutput` commands one after another; a context manager that ends the process.
+    """A process that runs `logicalrep` commands one after another; a context manager that ends the process.
 
     Args:
         folder: Folder for the files that the process and its Java write standard output and error to.
@@ -61,7 +61,7 @@ class CommandProcess:
             self.unread = self._new_output(0), self._new_output(1)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `pgoutput` with these arguments; return its exit code, standard output and standard error."""
+        """Run `logicalrep` with these arguments; return its exit code, standard output and standard error."""
         assert self._process.stdin is not None
         print(json.dumps(arguments), file=self._process.stdin, flush=True)
         ready, _, _ = select.select([self._codes], [], [], self._patience)
@@ -80,7 +80,7 @@ class CommandProcess:
 
 
 def run_main() -> object:
-    """Run `pgoutput` with the arguments in `sys.argv` in this process; return its exit code."""
+    """Run `logicalrep` with the arguments in `sys.argv` in this process; return its exit code."""
     _build_commands_once()
     try:
         main()
@@ -100,10 +100,10 @@ def _build_commands_once() -> None:
 
 
 def serve(codes: int) -> None:
-    """Run a `pgoutput` command per line of standard input; write its exit code to file descriptor `codes`."""
+    """Run a `logicalrep` command per line of standard input; write its exit code to `codes`."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for line in sys.stdin:
-        sys.argv = ["pgoutput", *json.loads(line)]
+        sys.argv = ["logicalrep", *json.loads(line)]
         code = run_main()
         # A command changes these for its process, and the next command must find them as in a new process.
         logging.disable(logging.NOTSET)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgoutput import _protocols, messages, v4
-from pgoutput.capturefile import encode_record
+from logicalrep import _protocols, messages, v4
+from logicalrep.capturefile import encode_record
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation
@@ -92,7 +92,7 @@ def test_encode_reports_messages_out_of_place(run: Run) -> None:
     abort = b'{"type":"StreamAbort","xid":1,"subxid":1,"abort_lsn":"0/1","abort_time":0}\n'
     done = run("encode", stdin=abort)
     assert done.code == 2
-    assert done.err.startswith("pgoutput: -:1: the message cannot follow the messages before it: ")
+    assert done.err.startswith("logicalrep: -:1: the message cannot follow the messages before it: ")
     assert run("encode", "--streaming", "parallel", stdin=abort).code == 0
     outside = run("encode", stdin=b'{"type":"Insert","xid":7,"relation_oid":1,"new":[]}\n')
     assert outside.code == 2
@@ -102,7 +102,7 @@ def test_encode_reports_messages_out_of_place(run: Run) -> None:
 def test_encode_reports_messages_of_later_versions(run: Run) -> None:
     done = run("encode", "--proto", "1", stdin=b'{"type":"StreamStop"}\n')
     text = "protocol version 1 has no message StreamStop: it came with version 2"
-    assert done.err == f"pgoutput: -:1: {text}\n"
+    assert done.err == f"logicalrep: -:1: {text}\n"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_encode_reports_messages_of_later_versions(run: Run) -> None:
 def test_encode_refuses_lines_that_are_not_messages(run: Run, line: bytes, words: str) -> None:
     done = run("encode", stdin=line + b"\n")
     assert done.code == 2
-    assert done.err.startswith("pgoutput: -:1: ")
+    assert done.err.startswith("logicalrep: -:1: ")
     assert words in done.err
     assert done.err.count("\n") == 1
 
@@ -153,7 +153,7 @@ def test_bad_files_are_one_line_and_exit_code_2(
     path = capture(*lines)
     done = run(*command, path)
     assert done.code == 2
-    assert done.err.startswith(f"pgoutput: {path}:{where}: ")
+    assert done.err.startswith(f"logicalrep: {path}:{where}: ")
     assert words in done.err
     assert done.err.count("\n") == 1
 
@@ -164,7 +164,7 @@ def test_skip_bad_goes_on_and_counts(run: Run, capture: Callable[..., Path], com
     done = run(command, "--skip-bad", path)
     assert done.code == 0
     assert "Insert" in done.out
-    assert done.err.splitlines()[-1] == f"pgoutput: {path}: 3 skipped"
+    assert done.err.splitlines()[-1] == f"logicalrep: {path}: 3 skipped"
 
 
 def test_a_truncated_gzip_file_is_an_error_and_can_be_read_up_to_its_end(run: Run, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_spec_of_stream_abort(run: Run) -> None:
 
 
 def test_a_closed_pipe_prints_no_traceback() -> None:
-    command = f"{sys.executable} -m pgoutput.cli decode {CAPTURES / 'pg18_p1.jsonl.gz'} | head -1"
+    command = f"{sys.executable} -m logicalrep.cli decode {CAPTURES / 'pg18_p1.jsonl.gz'} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert json.loads(done.stdout)["type"] == "Begin"
     assert done.stderr == ""
@@ -266,7 +266,7 @@ def test_a_stream_cannot_steer_the_terminal(
 
 def test_an_error_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
     done = run("encode", stdin=json.dumps({"type": "Begin", ESCAPE: 1}).encode())
-    assert done.err.startswith("pgoutput: -:1: Begin.\\x1b[31m\\n\\u202e: ")
+    assert done.err.startswith("logicalrep: -:1: Begin.\\x1b[31m\\n\\u202e: ")
     assert run("decode", tmp_path / "a\nb").err.count("\n") == 1
 
 
@@ -274,7 +274,7 @@ def test_output_works_in_a_locale_that_lacks_characters(tmp_path: Path) -> None:
     for command in ("decode --table", "inspect", "spec"):
         path = "" if command == "spec" else str(CAPTURES / "pg18_p1.jsonl.gz")
         done = subprocess.run(
-            [sys.executable, "-m", "pgoutput.cli", *command.split(), *path.split()],
+            [sys.executable, "-m", "logicalrep.cli", *command.split(), *path.split()],
             env={"PYTHONIOENCODING": "ascii", "HOME": str(tmp_path)},
             capture_output=True,
         )
@@ -284,7 +284,7 @@ def test_output_works_in_a_locale_that_lacks_characters(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "pgoutput.cli", "decode", CAPTURES / "pg18_p1.jsonl.gz"],
+            [sys.executable, "-m", "logicalrep.cli", "decode", CAPTURES / "pg18_p1.jsonl.gz"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -297,7 +297,7 @@ def test_a_full_disk_is_one_line() -> None:
 def test_decode_reads_a_pipe() -> None:
     for read in ("cat", "zcat"):
         path = CAPTURES / "pg18_p1.jsonl.gz"
-        command = f"{read} {path} | {sys.executable} -m pgoutput.cli decode - | wc -l"
+        command = f"{read} {path} | {sys.executable} -m logicalrep.cli decode - | wc -l"
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
         lines = gzip.decompress(path.read_bytes()).count(b"\n")
         assert (int(done.stdout), done.stderr) == (lines - 1, "")

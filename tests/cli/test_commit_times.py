@@ -17,14 +17,14 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
-from pgoutput import views
-from pgoutput.cli.common.lag import commit_age, unix_seconds
-from pgoutput.messages import Message
-from pgoutput.recording import GoneTable, Recording, SegmentReader, locate
-from pgoutput.replica import replicate, versions_at
-from pgoutput.stream.check import samples as s
-from pgoutput.targets.registry import archive_table
-from pgoutput.wire import format_time, from_datetime
+from logicalrep import views
+from logicalrep.cli.common.lag import commit_age, unix_seconds
+from logicalrep.messages import Message
+from logicalrep.recording import GoneTable, Recording, SegmentReader, locate
+from logicalrep.replica import replicate, versions_at
+from logicalrep.stream.check import samples as s
+from logicalrep.targets.registry import archive_table
+from logicalrep.wire import format_time, from_datetime
 from tests.cli.test_metrics import sync
 from tests.conftest import Run
 from tests.recording.recordings import record
@@ -218,9 +218,9 @@ def test_a_live_replica_goes_on(
     name = "test_a_live_replica_goes_on"
     origin = f"SELECT pg_replication_origin_create('{name}'), pg_replication_origin_session_setup('{name}')"
     connection.execute(origin.encode())
-    inserts = f"pgoutput_replica_applied_changes_total[Insert][public.{name}]"
+    inserts = f"logicalrep_replica_applied_changes_total[Insert][public.{name}]"
     with sync(server, name, tmp_path) as command:
-        command.wait({"pgoutput_recorder_connected": lambda value: value == 1})
+        command.wait({"logicalrep_recorder_connected": lambda value: value == 1})
         for number, moment in enumerate(STRANGE, 1):
             with connection.transaction():
                 connection.execute("SELECT pg_replication_origin_xact_setup('0/1', %s)", [moment])
@@ -228,11 +228,11 @@ def test_a_live_replica_goes_on(
             values = command.wait(
                 {
                     inserts: partial(eq, number),
-                    "pgoutput_replica_lag_segments": partial(eq, 0),
+                    "logicalrep_replica_lag_segments": partial(eq, 0),
                 }
             )
             assert max(value for key, value in values.items() if "lag_seconds" in key) < 60, moment
-            metric = "pgoutput_replica_last_commit_timestamp_seconds"
+            metric = "logicalrep_replica_last_commit_timestamp_seconds"
             assert (metric in values) == (moment in STRANGE[4:]), moment
         (recording,) = (one.parent for one in tmp_path.rglob("_recording.json"))
         for words in (

@@ -12,12 +12,12 @@ from typing import Final, Protocol
 
 import pytest
 
-from pgoutput.recording import record_capture_file
+from logicalrep.recording import record_capture_file
 from tests.conftest import Run
 from tests.truth import CAPTURES
 from tests.versions import OLDEST, RELEASED
 
-COMMAND: Final = (sys.executable, "-m", "pgoutput.cli")
+COMMAND: Final = (sys.executable, "-m", "logicalrep.cli")
 PATIENCE: Final = 60
 KEYS: Final = "[record]: dsn: expected a reference with one of the keys env, file, "
 """The error of a reference that has none of the keys, or no text."""
@@ -29,7 +29,7 @@ class Command(Protocol):
 
 @pytest.fixture
 def command(run: Run, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return a function that runs `pgoutput` in this process, with further environment variables."""
+    """Return a function that runs `logicalrep` in this process, with further environment variables."""
 
     def command(*arguments: str | Path, **environment: str) -> SimpleNamespace:
         with monkeypatch.context() as context:
@@ -41,7 +41,7 @@ def command(run: Run, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 def write(folder: Path, text: str) -> Path:
-    path = folder / "pgoutput.toml"
+    path = folder / "logicalrep.toml"
     path.write_text(text.replace("PLACE", str(folder)))
     return path
 
@@ -54,9 +54,9 @@ def test_the_command_line_replaces_the_environment_and_both_replace_the_file(
     calls: list[tuple[list[str | Path], dict[str, str]]] = [
         ([], {}),
         (["--config", config], {}),
-        ([], {"PGOUTPUT_CONFIG": str(config)}),
-        (["--config", config], {"PGOUTPUT_SPEC_PROTO": "3"}),
-        (["--config", config, "--proto", str(OLDEST)], {"PGOUTPUT_SPEC_PROTO": "3"}),
+        ([], {"LOGICALREP_CONFIG": str(config)}),
+        (["--config", config], {"LOGICALREP_SPEC_PROTO": "3"}),
+        (["--config", config, "--proto", str(OLDEST)], {"LOGICALREP_SPEC_PROTO": "3"}),
     ]
     for arguments, environment in calls:
         printed = command("spec", *arguments, **environment)
@@ -138,7 +138,7 @@ def test_a_dsn_that_cannot_be_read_is_not_printed(command: Command, tmp_path: Pa
     config = write(tmp_path, f"[{name}]\ndsn = '{SECRET} Ahem77'\n{options.get(name, '')}")
     ended = command(name, "--config", config)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("pgoutput: the DSN cannot be read: ")
+    assert ended.err.startswith("logicalrep: the DSN cannot be read: ")
     assert ended.err.count("\n") == 1
     assert "Ahem77" not in ended.err
 
@@ -185,13 +185,13 @@ def test_mistakes_are_refused_with_file_table_and_key(
     for arguments in (("config", "check", config), ("spec", "--config", config)):
         ended = command(*arguments)
         assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith(f"pgoutput: {config}: {error}"), ended.err
+        assert ended.err.startswith(f"logicalrep: {config}: {error}"), ended.err
         assert ended.err.count("\n") == 1
 
 
 SHOP: Final = """\
 [record]
-dsn = { file = "/run/credentials/pgoutput-record@shop.service/dsn" }
+dsn = { file = "/run/credentials/logicalrep-record@shop.service/dsn" }
 slot = "shop"
 publication = ["shop"]
 recording = "PLACE/shop"
@@ -210,12 +210,12 @@ metrics = "127.0.0.1:9188"
         (
             "@shop.",
             "@blog.",
-            "[record]: dsn: file = '/run/credentials/pgoutput-record@blog.service/dsn': record ",
+            "[record]: dsn: file = '/run/credentials/logicalrep-record@blog.service/dsn': record ",
         ),
         ("service/dsn", "service/key", "systemd makes it from PLACE/shop.key: No such file or directory"),
         ("/run", "PLACE/run", "[record]: dsn: file = 'PLACE/run/credentials/"),
         (
-            "/run/credentials/pgoutput-record@shop.service/dsn",
+            "/run/credentials/logicalrep-record@shop.service/dsn",
             "PLACE/empty",
             "'PLACE/empty': the file is empty",
         ),
@@ -242,7 +242,7 @@ def test_problems_of_the_surroundings_are_found(
     ended = command("config", "check", config, EMPTY="")
     if problem:
         assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1), ended.err
-        assert ended.err.startswith(f"pgoutput: {config}: ")
+        assert ended.err.startswith(f"logicalrep: {config}: ")
         assert problem.replace("PLACE", str(tmp_path)) in ended.err
     else:
         assert (ended.code, ended.out) == (0, f"{config}: the options of 2 commands\n"), ended.err
@@ -254,14 +254,14 @@ def test_settings_of_another_database_are_found(command: Command, tmp_path: Path
         (tmp_path / f"{name}.dsn").write_text("host=db")
         (tmp_path / f"{name}.toml").write_text(SHOP.replace("PLACE", str(tmp_path)))
     files = tmp_path / "shop.toml", tmp_path / "blog.toml"
-    ended = command("config", "check", *files, PGOUTPUT_RECORD_PUBLICATION="blog")
+    ended = command("config", "check", *files, LOGICALREP_RECORD_PUBLICATION="blog")
     assert ended.code == 1
-    found = [line.removeprefix(f"pgoutput: {tmp_path}/") for line in ended.err.splitlines()]
-    replaced = "publication: the environment variable PGOUTPUT_RECORD_PUBLICATION replaces it"
+    found = [line.removeprefix(f"logicalrep: {tmp_path}/") for line in ended.err.splitlines()]
+    replaced = "publication: the environment variable LOGICALREP_RECORD_PUBLICATION replaces it"
     assert found == [
         f"shop.toml: [record]: {replaced}",
-        "blog.toml: [record]: dsn: file = '/run/credentials/pgoutput-record@shop.service/dsn': record runs "
-        "in the unit pgoutput-record@blog, which cannot read the credentials of other units",
+        "blog.toml: [record]: dsn: file = '/run/credentials/logicalrep-record@shop.service/dsn': record runs "
+        "in the unit logicalrep-record@blog, which cannot read the credentials of other units",
         f"blog.toml: [record]: {replaced}",
         f"blog.toml: [record]: recording: {files[0]}: [record] has the same; change one of them",
         f"blog.toml: [record]: slot and dsn: {files[0]}: [record] has the same; change one of them",
@@ -286,13 +286,13 @@ def test_a_reference_without_a_value_is_refused(
     config = write(tmp_path, f"[record]\ndsn = {{ {reference} }}\nslot = 's'\npublication = ['p']\n")
     ended = command("record", "--config", config, "--recording", tmp_path / "recording")
     assert ended.code == code
-    assert ended.err.startswith(f"pgoutput: {config}: dsn: ")
+    assert ended.err.startswith(f"logicalrep: {config}: dsn: ")
     assert error in ended.err
     assert not (tmp_path / "recording").exists()
 
 
 def test_environment_variables_have_the_names_of_options(command: Command, tmp_path: Path) -> None:
     """Some parameters of Python functions have other names, because `from` and `for` are keywords."""
-    ended = command("serve", PGOUTPUT_SERVE_RECORDING=str(tmp_path))
+    ended = command("serve", LOGICALREP_SERVE_RECORDING=str(tmp_path))
     assert ended.code == 2
     assert f"{tmp_path}: " in ended.err

@@ -17,8 +17,8 @@ import promql_parser
 import pytest
 import yaml
 
-from pgoutput.cli.record.metrics import RECORDER, STAGES, WAL_STATUSES
-from pgoutput.cli.replicate.metrics import REPLICA
+from logicalrep.cli.record.metrics import RECORDER, STAGES, WAL_STATUSES
+from logicalrep.cli.replicate.metrics import REPLICA
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yaml"
@@ -64,7 +64,7 @@ EXPRESSIONS = [rule["expr"] for rule in rules()] + [expression for expression, _
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_metrics_and_labels_of_an_expression_are_served(expression: str) -> None:
     used = list(selectors(parse(expression)))
-    assert sorted(one.name for one in used) == sorted(re.findall(r"\b(?:pgoutput_\w+|up)\b", expression))
+    assert sorted(one.name for one in used) == sorted(re.findall(r"\b(?:logicalrep_\w+|up)\b", expression))
     for selector in used:
         labels = {one.name: one.value for one in selector.matchers.matchers}
         if selector.name == "up":  # made by Prometheus

@@ -1,4 +1,4 @@
-"""`pgoutput doctor` finds what is wrong with a server, and its SQL mends it."""
+"""`logicalrep doctor` finds what is wrong with a server, and its SQL mends it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 import psycopg
 import pytest
 
-from pgoutput.cli.operate import doctor, server_checks
-from pgoutput.recorder.client.errors import error_of_attempt
-from pgoutput.recording import ObjectStore
+from logicalrep.cli.operate import doctor, server_checks
+from logicalrep.recorder.client.errors import error_of_attempt
+from logicalrep.recording import ObjectStore
 from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab

@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from pgoutput.cli.replicate import replication
-from pgoutput.recording import object_store, record_capture_file
+from logicalrep.cli.replicate import replication
+from logicalrep.recording import object_store, record_capture_file
 from tests import store
 from tests.conftest import Run
 from tests.store import settings
@@ -65,8 +65,8 @@ def test_3_no_recorder_has_begun_the_recording(
     assert (done.code, done.err.splitlines()[1:]) == (
         3,
         [
-            f"pgoutput: {tmp_path}/none: no recorder began the recording within 0 seconds: start "
-            "`pgoutput record`, or correct --recording"
+            f"logicalrep: {tmp_path}/none: no recorder began the recording within 0 seconds: start "
+            "`logicalrep record`, or correct --recording"
         ],
     )
     assert run(*command).code == 2, "only --follow waits for a recorder"
@@ -88,7 +88,7 @@ def test_3_the_object_store_does_not_answer(
 
 
 def test_130_ended_by_ctrl_c() -> None:
-    command = [sys.executable, "-m", "pgoutput.cli", "decode", "-"]
+    command = [sys.executable, "-m", "logicalrep.cli", "decode", "-"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
@@ -104,7 +104,7 @@ def test_130_ended_by_ctrl_c() -> None:
 def test_130_ended_by_sigterm() -> None:
     """SIGTERM ends every command with exit code 130, whatever the command is doing."""
     code = (
-        "import os, signal, time; from pgoutput import cli; "
+        "import os, signal, time; from logicalrep import cli; "
         "cli._run = lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(10)); cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
@@ -120,7 +120,7 @@ def test_a_signal_does_not_end_the_taking_of_an_import_lock(number: signal.Signa
     """Python takes the lock of imports in this file; an exception there would never release it."""
     code = f"import os, time; os.kill(os.getpid(), {number.value}); print('taken', flush=True)"
     program = (
-        "import time; from pgoutput import cli; "
+        "import time; from logicalrep import cli; "
         f"step = compile({code!r}, '<frozen importlib._bootstrap>', 'exec'); "
         "cli._run = lambda: (exec(step), time.sleep(10)); cli.main()"
     )

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import __version__
+from logicalrep import __version__
 from tests.truth import CAPTURES
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = str(CAPTURES / "pg10_p1.jsonl.gz")
 BLOCK = "import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
-RUN = "sys.argv = ['pgoutput', *{arguments!r}]; from pgoutput.cli import main; main()"
+RUN = "sys.argv = ['logicalrep', *{arguments!r}]; from logicalrep.cli import main; main()"
 
 
 def run_without(packages: list[str], code: str) -> subprocess.CompletedProcess[str]:
@@ -32,21 +32,21 @@ def run_cli_without(packages: list[str], *arguments: str) -> subprocess.Complete
 def test_version_works_in_a_core_install() -> None:
     done = run_cli_without(["typer", "rich", "numpy", "pyarrow", "psycopg"], "--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"pgoutput {__version__}, ")
+    assert done.stdout.startswith(f"logicalrep {__version__}, ")
 
 
 def test_main_names_are_imported_at_the_first_access() -> None:
     code = (
-        "import pgoutput\n"
-        "assert 'pgoutput.versions' not in sys.modules\n"
-        "assert set(pgoutput.__all__) <= set(dir(pgoutput))\n"
-        "insert = pgoutput.decode(b'I\\0\\0\\x40\\0N\\0\\1t\\0\\0\\0\\1x')\n"
-        "print(pgoutput.encode(insert), pgoutput.Tables.__name__)\n"
-        "pgoutput.replicate"
+        "import logicalrep\n"
+        "assert 'logicalrep.versions' not in sys.modules\n"
+        "assert set(logicalrep.__all__) <= set(dir(logicalrep))\n"
+        "insert = logicalrep.decode(b'I\\0\\0\\x40\\0N\\0\\1t\\0\\0\\0\\1x')\n"
+        "print(logicalrep.encode(insert), logicalrep.Tables.__name__)\n"
+        "logicalrep.replicate"
     )
     done = run_without(["pyarrow"], code)
     assert done.stdout == "b'I\\x00\\x00@\\x00N\\x00\\x01t\\x00\\x00\\x00\\x01x' Tables\n"
-    assert done.stderr.endswith("pip install 'pgoutput[replica]'\n"), done.stderr
+    assert done.stderr.endswith("pip install 'logicalrep[replica]'\n"), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -81,27 +81,27 @@ def test_main_names_are_imported_at_the_first_access() -> None:
 def test_a_command_names_its_missing_extras(packages: list[str], arguments: list[str], extras: str) -> None:
     done = run_cli_without(packages, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"pgoutput: {packages[0]} is missing: pip install 'pgoutput[{extras}]'\n"
+    assert done.stderr == f"logicalrep: {packages[0]} is missing: pip install 'logicalrep[{extras}]'\n"
 
 
 @pytest.mark.parametrize(
     ("statement", "package", "extra"),
     [
-        ("import pgoutput.columns", "pyarrow", "arrow"),
-        ("import pgoutput.recorder", "psycopg", "recorder"),
-        ("import pgoutput.recording", "pyarrow", "arrow"),
-        ("import pgoutput.replica", "deltalake", "replica"),
-        ("import pgoutput.spark", "pyspark", "spark"),
-        ("import pgoutput.spark; pgoutput.spark.replicate", "deltalake", "replica"),
-        ("import pgoutput.standin", "duckdb", "standin"),
-        ("import pgoutput.synth", "pyarrow", "synth"),
-        ("from pgoutput.testing import shop", "hypothesis", "testing"),
+        ("import logicalrep.columns", "pyarrow", "arrow"),
+        ("import logicalrep.recorder", "psycopg", "recorder"),
+        ("import logicalrep.recording", "pyarrow", "arrow"),
+        ("import logicalrep.replica", "deltalake", "replica"),
+        ("import logicalrep.spark", "pyspark", "spark"),
+        ("import logicalrep.spark; logicalrep.spark.replicate", "deltalake", "replica"),
+        ("import logicalrep.standin", "duckdb", "standin"),
+        ("import logicalrep.synth", "pyarrow", "synth"),
+        ("from logicalrep.testing import shop", "hypothesis", "testing"),
     ],
 )
 def test_an_import_names_its_missing_extra(statement: str, package: str, extra: str) -> None:
     done = run_without([package], statement)
     assert done.returncode == 1
-    assert f"{package} is missing: pip install 'pgoutput[{extra}]'" in done.stderr.splitlines()[-1]
+    assert f"{package} is missing: pip install 'logicalrep[{extra}]'" in done.stderr.splitlines()[-1]
 
 
 def test_an_extra_installs_what_its_code_needs() -> None:
@@ -123,5 +123,5 @@ def test_an_extra_installs_what_its_code_needs() -> None:
 
 
 def test_the_pytest_plugin_loads_without_extras() -> None:
-    done = run_without(["hypothesis", "numpy", "pyarrow"], "import pgoutput.testing.plugin")
+    done = run_without(["hypothesis", "numpy", "pyarrow"], "import logicalrep.testing.plugin")
     assert (done.returncode, done.stderr) == (0, "")

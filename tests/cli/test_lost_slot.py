@@ -50,8 +50,8 @@ def recorder_of_a_lost_slot(lab: Lab, port: int) -> Iterator[subprocess.Popen[st
     """Run a recorder with metrics; the server gives the slot up while the recorder is not connected."""
     command = lab.command("--create-slot", f"--metrics=127.0.0.1:{port}")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: "pgoutput_recorder_connected 1.0" in get(port, "/metrics"))
-        assert "pgoutput_recorder_changes_lost 0.0" in get(port, "/metrics")
+        wait_until(lambda: "logicalrep_recorder_connected 1.0" in get(port, "/metrics"))
+        assert "logicalrep_recorder_changes_lost 0.0" in get(port, "/metrics")
         yield process
         process.kill()
 
@@ -72,7 +72,7 @@ def test_the_last_state_is_scraped_once(lab: Lab) -> None:
     port = free_port()
     with recorder_of_a_lost_slot(lab, port) as process:
         lose_slot(lab)
-        wait_until(lambda: "pgoutput_recorder_changes_lost 1.0" in get(port, "/metrics"))
+        wait_until(lambda: "logicalrep_recorder_changes_lost 1.0" in get(port, "/metrics"))
         _, printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "the recording cannot be continued: the slot" in printed
@@ -98,7 +98,9 @@ def test_prometheus_fires_the_alert(lab: Lab, tmp_path: Path) -> None:
     settings = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],
-        "scrape_configs": [{"job_name": "pgoutput", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
+        "scrape_configs": [
+            {"job_name": "logicalrep", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+        ],
     }
     config = tmp_path / "prometheus.yml"
     config.write_text(yaml.safe_dump(settings))
@@ -116,10 +118,10 @@ def test_prometheus_fires_the_alert(lab: Lab, tmp_path: Path) -> None:
                 lose_slot(lab)
                 assert process.wait(PATIENCE) == 2
             wait_until(lambda: '"up"' in get(own, "/api/v1/query?query=up%20%3D%3D%200"))
-            assert "PgoutputChangesLost" in firing()
+            assert "LogicalrepChangesLost" in firing()
             lab.folder = tmp_path / "anew"
             with recorder_of_a_lost_slot(lab, port):
-                wait_until(lambda: "PgoutputChangesLost" not in firing())
+                wait_until(lambda: "LogicalrepChangesLost" not in firing())
         finally:
             prometheus.terminate()
             prometheus.wait()
@@ -143,7 +145,7 @@ def test_status_of_a_lost_slot_has_exit_code_1(lab: Lab, run: Run) -> None:
 
 
 def test_status_names_a_long_transaction(lab: Lab, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.cli.operate.status.LONG_SECONDS", 0.5)
+    monkeypatch.setattr("logicalrep.cli.operate.status.LONG_SECONDS", 0.5)
     lab.record()
     lab.run("INSERT INTO t VALUES (1)")
     lab.record()

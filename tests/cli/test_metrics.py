@@ -19,13 +19,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pgoutput.cli.common.lag import LagClock
-from pgoutput.cli.common.metrics import Metrics
-from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
-from pgoutput.cli.replicate.metrics import REPLICA, ReplicaMetrics
-from pgoutput.recorder import Connected
-from pgoutput.recording import Recording
-from pgoutput.replica import TableResult, replica_tables, replicate
+from logicalrep.cli.common.lag import LagClock
+from logicalrep.cli.common.metrics import Metrics
+from logicalrep.cli.record.metrics import RECORDER, RecorderMetrics
+from logicalrep.cli.replicate.metrics import REPLICA, ReplicaMetrics
+from logicalrep.recorder import Connected
+from logicalrep.recording import Recording
+from logicalrep.replica import TableResult, replica_tables, replicate
 from tests.conftest import Run
 from tests.server import Server
 
@@ -42,7 +42,7 @@ class Scraped:
         self._command = [
             sys.executable,
             "-m",
-            "pgoutput.cli",
+            "logicalrep.cli",
             *map(str, arguments),
             "--metrics",
             self._address,
@@ -101,35 +101,35 @@ def sync(server: Server, name: str, target: Path) -> Scraped:
 def test_sync_serves_every_metric(server: Server, connection: psycopg.Connection, tmp_path: Path) -> None:
     name = "test_sync_serves_every_metric"
     with sync(server, name, tmp_path) as command:
-        command.wait({"pgoutput_recorder_connected": lambda value: value == 1})
+        command.wait({"logicalrep_recorder_connected": lambda value: value == 1})
         for number in range(5):
             connection.execute(f"INSERT INTO {name} VALUES ({number})".encode())
         connection.execute(f"DELETE FROM {name} WHERE id = 3".encode())
-        applied = "pgoutput_replica_applied_changes_total"
+        applied = "logicalrep_replica_applied_changes_total"
         values = command.wait(
             {
                 f"{applied}[Insert][public.{name}]": lambda value: value == 5,
                 f"{applied}[Delete][public.{name}]": lambda value: value == 1,
-                "pgoutput_replica_lag_segments": lambda value: value == 0,
-                "pgoutput_recorder_lag_bytes[acknowledged]": lambda value: value == 0,
-                "pgoutput_slot_safe_wal_bytes": lambda value: value > 0,
+                "logicalrep_replica_lag_segments": lambda value: value == 0,
+                "logicalrep_recorder_lag_bytes[acknowledged]": lambda value: value == 0,
+                "logicalrep_slot_safe_wal_bytes": lambda value: value > 0,
             }
         )
         now = time.time()
-        assert values["pgoutput_recorder_stored_transactions_total"] >= 6
+        assert values["logicalrep_recorder_stored_transactions_total"] >= 6
         assert (
-            values["pgoutput_recorder_received_messages_total"] >= 19
+            values["logicalrep_recorder_received_messages_total"] >= 19
         )  # Begin, change, Commit; one Relation
-        assert values["pgoutput_recorder_received_bytes_total"] > 19 * 20
-        assert values["pgoutput_recorder_lag_seconds[acknowledged]"] == 0
-        assert values["pgoutput_slot_wal_status[reserved]"] == 1
-        assert values["pgoutput_slot_wal_status[lost]"] == 0
-        assert 0 < values["pgoutput_slot_retained_wal_bytes"] < 1 << 30
-        assert values["pgoutput_replica_lag_bytes"] == values["pgoutput_replica_lag_seconds"] == 0
+        assert values["logicalrep_recorder_received_bytes_total"] > 19 * 20
+        assert values["logicalrep_recorder_lag_seconds[acknowledged]"] == 0
+        assert values["logicalrep_slot_wal_status[reserved]"] == 1
+        assert values["logicalrep_slot_wal_status[lost]"] == 0
+        assert 0 < values["logicalrep_slot_retained_wal_bytes"] < 1 << 30
+        assert values["logicalrep_replica_lag_bytes"] == values["logicalrep_replica_lag_seconds"] == 0
         for metric in (
-            "pgoutput_recorder_last_commit_timestamp_seconds",
-            "pgoutput_replica_last_commit_timestamp_seconds",
-            f"pgoutput_replica_table_applied_timestamp_seconds[public.{name}]",
+            "logicalrep_recorder_last_commit_timestamp_seconds",
+            "logicalrep_replica_last_commit_timestamp_seconds",
+            f"logicalrep_replica_table_applied_timestamp_seconds[public.{name}]",
         ):
             assert now - PATIENCE < values[metric] <= now
         served = {re.sub(r"\[.*", "", one) for one in values}
@@ -151,24 +151,24 @@ def test_a_recorder_shows_open_transactions_and_a_lost_server(tmp_path: Path) ->
             f"--recording={tmp_path / 'r'}",
         )
         with Scraped("record", *options) as command:
-            command.wait({"pgoutput_recorder_connected": lambda value: value == 1})
+            command.wait({"logicalrep_recorder_connected": lambda value: value == 1})
             assert command.get("/readyz") == (200, "ok\n")
             connection.execute("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i")
-            age = "pgoutput_recorder_oldest_transaction_age_seconds"
+            age = "logicalrep_recorder_oldest_transaction_age_seconds"
             values = command.wait({age: lambda value: value > 1})
-            assert values["pgoutput_recorder_open_transactions"] == 1
-            assert values["pgoutput_recorder_received_bytes_total"] > 100_000
+            assert values["logicalrep_recorder_open_transactions"] == 1
+            assert values["logicalrep_recorder_received_bytes_total"] > 100_000
             assert {one.partition("[")[0] for one in values} <= {one.name for one in RECORDER}
             connection.rollback()
             values = command.wait({age: lambda value: value == 0})
-            assert values["pgoutput_recorder_open_transactions"] == 0
+            assert values["logicalrep_recorder_open_transactions"] == 0
 
             server.stop()
-            lag = "pgoutput_recorder_lag_seconds[stored]"
+            lag = "logicalrep_recorder_lag_seconds[stored]"
             values = command.wait(
-                {"pgoutput_recorder_connected": lambda value: value == 0, lag: lambda value: value > 1}
+                {"logicalrep_recorder_connected": lambda value: value == 0, lag: lambda value: value > 1}
             )
-            assert values["pgoutput_recorder_errors_total[connection]"] >= 1
+            assert values["logicalrep_recorder_errors_total[connection]"] >= 1
             assert command.get("/healthz") == (200, "ok\n"), "it connects again"
             assert command.get("/readyz") == (503, "the recorder is not connected to the server\n")
 
@@ -182,11 +182,11 @@ def test_a_replica_kept_by_spark_serves_the_same_metrics(run: Run, tmp_path: Pat
     with Scraped("replicate", *options) as command:
         values = command.wait(
             {
-                "pgoutput_replica_lag_segments": lambda value: value == 0,
-                "pgoutput_replica_batches_total": lambda value: value > 0,
+                "logicalrep_replica_lag_segments": lambda value: value == 0,
+                "logicalrep_replica_batches_total": lambda value: value > 0,
             }
         )
-        applied = [name for name in values if name.startswith("pgoutput_replica_applied_changes_total")]
+        applied = [name for name in values if name.startswith("logicalrep_replica_applied_changes_total")]
         batches: list[Sequence[TableResult]] = []
         replicate(recording, tmp_path / "other", on_batch=lambda _, results: batches.append(results))
         in_process = sum(sum(one.changes.values()) for results in batches for one in results)
@@ -204,11 +204,11 @@ def test_a_replica_with_a_failed_table_is_not_ready(run: Run, tmp_path: Path) ->
     with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
         values = command.wait(
             {
-                "pgoutput_replica_failed_tables": lambda value: value == 1,
-                "pgoutput_replica_lag_segments": lambda value: value == 0,  # no change is missing
+                "logicalrep_replica_failed_tables": lambda value: value == 1,
+                "logicalrep_replica_lag_segments": lambda value: value == 0,  # no change is missing
             }
         )
-        assert values[f"pgoutput_replica_table_errors_total[{table.namespace}.{table.name}]"] >= 1
+        assert values[f"logicalrep_replica_table_errors_total[{table.namespace}.{table.name}]"] >= 1
         assert {one.partition("[")[0] for one in values} <= {one.name for one in REPLICA}
         assert command.get("/healthz") == (200, "ok\n")
         assert command.get("/readyz") == (503, "failed tables: 1\n")
@@ -229,19 +229,19 @@ def test_a_table_that_may_differ_is_counted(
     )
     connection.execute(f"INSERT INTO {name} VALUES (1)".encode())
     with Scraped(*recorded, "--create-slot", "--segment-seconds=0.2") as recorder:
-        recorder.wait({"pgoutput_recorder_connected": lambda value: value == 1})
+        recorder.wait({"logicalrep_recorder_connected": lambda value: value == 1})
         connection.execute(f"ALTER TABLE {name} ADD y int DEFAULT 3".encode())
         connection.execute(f"INSERT INTO {name} VALUES (2, 3)".encode())
-        recorder.wait({"pgoutput_recorder_incomplete_tables": lambda value: value == 1})
+        recorder.wait({"logicalrep_recorder_incomplete_tables": lambda value: value == 1})
         with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
-            command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
+            command.wait({"logicalrep_replica_tables_that_may_differ": lambda value: value == 1})
         with Scraped("replicate", "--follow", "--recording", recording, "--target", target) as command:
-            command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 1})
+            command.wait({"logicalrep_replica_tables_that_may_differ": lambda value: value == 1})
             requested = run("snapshot", "--recording", recording, f"--table=public.{name}")
             assert requested.code == 0, requested.err
-            recorder.wait({"pgoutput_recorder_incomplete_tables": lambda value: value == 0})
-            values = command.wait({"pgoutput_replica_tables_that_may_differ": lambda value: value == 0})
-            assert "pgoutput_replica_last_commit_timestamp_seconds" in values, (
+            recorder.wait({"logicalrep_recorder_incomplete_tables": lambda value: value == 0})
+            values = command.wait({"logicalrep_replica_tables_that_may_differ": lambda value: value == 0})
+            assert "logicalrep_replica_last_commit_timestamp_seconds" in values, (
                 "the last segment has no commit"
             )
 
@@ -286,9 +286,9 @@ def test_the_page_has_the_tables_with_the_greatest_lag(run: Run, tmp_path: Path,
     found = set(re.findall(r'table="public.a_table_with_a_long_name_(\d+)"', page))
     assert found == set(map(str, range(1000) if detail else [5, *range(981, 1000)]))
     assert detail or len(page) < 15_000
-    assert f'pgoutput_replica_changes_total{{operation="Insert"}} {999 * 500:.1f}\n' in page
-    assert "pgoutput_replica_errors_total 1.0\n" in page
-    assert "pgoutput_replica_failed_tables 1.0\n" in page
+    assert f'logicalrep_replica_changes_total{{operation="Insert"}} {999 * 500:.1f}\n' in page
+    assert "logicalrep_replica_errors_total 1.0\n" in page
+    assert "logicalrep_replica_failed_tables 1.0\n" in page
 
 
 def test_lag_in_seconds() -> None:
@@ -329,4 +329,6 @@ def test_an_address_in_use_ends_the_command(run: Run, tmp_path: Path) -> None:
             "record", "--slot=s", "--publication=p", f"--recording={tmp_path / 'r'}", f"--metrics={address}"
         )
     assert done.code == 3
-    assert done.err == f"pgoutput: [Errno 98] metrics cannot be served: Address already in use: '{address}'\n"
+    assert (
+        done.err == f"logicalrep: [Errno 98] metrics cannot be served: Address already in use: '{address}'\n"
+    )

@@ -1,4 +1,4 @@
-"""Other users can neither read what pgoutput writes nor prepare a folder for it, and find no secret."""
+"""Other users can neither read what logicalrep writes nor prepare a folder for it, and find no secret."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder.client import parse_dsn
-from pgoutput.recorder.storage.folder import Folder
-from pgoutput.recorder.storage.store_folder import _state_folder
+from logicalrep.errors import RecordingError
+from logicalrep.recorder.client import parse_dsn
+from logicalrep.recorder.storage.folder import Folder
+from logicalrep.recorder.storage.store_folder import _state_folder
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
@@ -54,7 +54,7 @@ def permissions(folder: Path) -> tuple[set[int], set[int]]:
 
 
 def record_and_replicate(run: Run, lab: Lab, lake: Path) -> None:
-    """Run `pgoutput record`, `pgoutput replicate` and `pgoutput verify`, each with the usual umask."""
+    """Run `logicalrep record`, `logicalrep replicate` and `logicalrep verify`, each with the usual umask."""
     for command in (
         lab.command("--until=now", "--snapshot")[3:],
         ["replicate", f"--recording={lab.folder}", f"--target={lake}"],
@@ -152,7 +152,7 @@ def test_root_is_refused_where_its_files_would_stop_another_user(
             # A test that is not run by root has made both folders, and the recording is checked first.
             named = folder if lab.folder.owner() == "root" else lab.folder
             assert f"{named}: the folder belongs to the user {named.owner()}, whose" in done.err
-            assert f"(runuser -u {folder.owner()} -- pgoutput …)" in done.err
+            assert f"(runuser -u {folder.owner()} -- logicalrep …)" in done.err
         assert sorted(lab.folder.parent.rglob("*")) == before
     assert run("prune", of_recording, "--keep=0s", "--dry-run").code == 0
     assert run("status", of_recording).code == 0
@@ -163,11 +163,11 @@ def test_the_working_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest
     for name in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _state_folder() == tmp_path / ".local/state/pgoutput"
+    assert _state_folder() == tmp_path / ".local/state/logicalrep"
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
-    assert _state_folder() == Path("/state/pgoutput")
-    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/pgoutput:/var/lib/other")
-    assert _state_folder() == Path("/var/lib/pgoutput/working")
+    assert _state_folder() == Path("/state/logicalrep")
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/logicalrep:/var/lib/other")
+    assert _state_folder() == Path("/var/lib/logicalrep/working")
 
 
 WORDS: Final = "user=clerk password={}"

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from pgoutput.recorder import Connected, TableComplete
+from logicalrep.recorder import Connected, TableComplete
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server

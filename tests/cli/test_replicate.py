@@ -1,4 +1,4 @@
-"""The command `pgoutput replicate`: a recording is applied to Delta tables."""
+"""The command `logicalrep replicate`: a recording is applied to Delta tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput import messages as m
-from pgoutput.cli.replicate import spark
-from pgoutput.recording import locate, prune, read_readers, record_capture_file
-from pgoutput.replica import replica_tables
-from pgoutput.spark.session import launcher_environment
+from logicalrep import messages as m
+from logicalrep.cli.replicate import spark
+from logicalrep.recording import locate, prune, read_readers, record_capture_file
+from logicalrep.replica import replica_tables
+from logicalrep.spark.session import launcher_environment
 from tests.cli.one_process import CommandProcess
 from tests.conftest import Run
 from tests.messages import make_column, make_relation
@@ -39,9 +39,9 @@ Replicate: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `pgoutput replicate` in a new process, whose output includes what Java prints at its end."""
+    """Run `logicalrep replicate` in a new process, whose output includes what Java prints at its end."""
     return subprocess.run(
-        [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)],
+        [sys.executable, "-m", "logicalrep.cli", "replicate", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -53,14 +53,14 @@ def replicate_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
     params=["direct", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.nightly])],
 )
 def engine(request: pytest.FixtureRequest) -> list[str]:
-    """The options of `pgoutput replicate` that start Spark, or no option."""
+    """The options of `logicalrep replicate` that start Spark, or no option."""
     # Spark may take longer than the 60 seconds after which a line about progress is due.
     return ["--spark", f"--log-seconds={PATIENCE}"] if request.param == "spark" else []
 
 
 @pytest.fixture(scope="module")
 def replicate(tmp_path_factory: pytest.TempPathFactory, engine: list[str]) -> Iterator[Replicate]:
-    """A function that runs `pgoutput replicate` in a process (with Java) that this module's tests share."""
+    """A function that runs `logicalrep replicate` in a process (with Java) that this module's tests share."""
     with CommandProcess(tmp_path_factory.mktemp("output"), PATIENCE) as process:
         yield lambda *arguments: process.run("replicate", *engine, *map(str, arguments))
     assert process.unread == ("", ""), "what Java prints at its end"
@@ -99,7 +99,7 @@ def test_replicate_writes_the_tables_and_prints_totals(
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = replicate("--recording", recording, "--target", tmp_path / "lake", "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
+    said = f"logicalrep: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
 
 
@@ -125,7 +125,7 @@ def test_spark_writes_tables_and_prints_totals(replicate: Replicate, recording: 
     assert again.stderr == "Nothing new was recorded since the last run.\n"
     other = replicate(*places, "--history")
     assert (other.returncode, other.stdout) == (2, "")
-    said = f"pgoutput: {tmp_path}/lake: the target contains tables. Write history to another target\n"
+    said = f"logicalrep: {tmp_path}/lake: the target contains tables. Write history to another target\n"
     assert other.stderr == said
     damaged = shutil.copytree(recording, tmp_path / "damaged")
     whole = (segment := sorted(damaged.iterdir())[2]).read_bytes()
@@ -133,8 +133,8 @@ def test_spark_writes_tables_and_prints_totals(replicate: Replicate, recording: 
     failed = replicate("--recording", damaged, "--target", tmp_path / "other")
     assert failed.returncode == 2
     # A worker of Spark whose job was ended by another task may print its own error.
-    (error,) = (line for line in failed.stderr.splitlines() if line.startswith("pgoutput: "))
-    assert error.startswith(f"pgoutput: {segment}: the file is damaged")
+    (error,) = (line for line in failed.stderr.splitlines() if line.startswith("logicalrep: "))
+    assert error.startswith(f"logicalrep: {segment}: the file is damaged")
 
 
 def test_iceberg_tables_are_written_and_kept_apart(
@@ -197,7 +197,7 @@ def test_tables_are_selected_and_added(replicate: Replicate, recording: Path, tm
 def test_follow_waits_for_the_folder_of_a_new_recording(tmp_path: Path) -> None:
     folder, target = tmp_path / "recording", tmp_path / "lake"
     arguments = ["--recording", folder, "--target", target, "--follow"]
-    command = [sys.executable, "-m", "pgoutput.cli", "replicate", *map(str, arguments)]
+    command = [sys.executable, "-m", "logicalrep.cli", "replicate", *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"waiting for a recorder to begin the recording {folder}\n"
@@ -215,7 +215,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     none = replicate("--recording", tmp_path / "none", "--target", tmp_path / "lake")
     assert (none.returncode, none.stdout) == (2, "")
     assert none.stderr.splitlines() == [
-        f"pgoutput: {tmp_path}/none: no segments found: give the folder that `pgoutput record` writes"
+        f"logicalrep: {tmp_path}/none: no segments found: give the folder that `logicalrep record` writes"
     ]
     taken = tmp_path / "taken"
     taken.mkdir()
@@ -223,7 +223,7 @@ def test_errors_are_one_line(replicate: Replicate, recording: Path, tmp_path: Pa
     other = replicate("--recording", recording, "--target", taken)
     assert other.returncode == 2
     assert other.stderr.splitlines() == [
-        f"pgoutput: {taken}: expected a target or an empty folder, found the file or folder mine"
+        f"logicalrep: {taken}: expected a target or an empty folder, found the file or folder mine"
     ]
 
 
@@ -305,7 +305,7 @@ def test_a_recording_that_was_begun_anew_is_refused(replicate: Replicate, tmp_pa
     refused = replicate("--recording", folder, "--target", target)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        f"pgoutput: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
+        f"logicalrep: {target}: the target belongs to recording {PARALLEL.recording}, and this is recording "
         "another. Give the target's own recording, or begin anew with a new target\n"
     )
     assert rows(target, 1) == [(1, "old")]
@@ -324,7 +324,7 @@ def test_incomplete_tables_are_reported_on_every_run(replicate: Replicate, tmp_p
     assert (strict.returncode, strict.stdout, target.exists()) == (2, "", False)
     assert strict.stderr.splitlines() == [
         said,
-        f"pgoutput: {folder}: the recording lacks rows of public.b. "
+        f"logicalrep: {folder}: the recording lacks rows of public.b. "
         "Leave out --strict to replicate the other rows, or record anew with --snapshot",
     ]
     first = replicate("--recording", folder, "--target", target)
@@ -403,7 +403,7 @@ def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) ->
     unknown = replicate("--recording", recording, "--target", "nosuch://bucket/lake")
     assert unknown.returncode == 2
     (line,) = unknown.stderr.splitlines()
-    assert line.startswith("pgoutput: nosuch://bucket/lake: ")
+    assert line.startswith("logicalrep: nosuch://bucket/lake: ")
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_a_filesystem_that_arrow_lacks(replicate: Replicate, recording: Path) ->
             "bucket.example",
         ),
         (
-            "failed\npgoutput.errors.RecordingError: /lake: the file is damaged\n\nCaused by: a.BError: b",
+            "failed\nlogicalrep.errors.RecordingError: /lake: the file is damaged\n\nCaused by: a.BError: b",
             "/lake: the file is damaged",
         ),
         (
@@ -447,7 +447,7 @@ def test_follow_runs_until_a_signal(engine: list[str], recording: Path, tmp_path
     growing.mkdir()
     first, *rest = sorted(recording.iterdir())
     (growing / first.name).write_bytes(first.read_bytes())
-    command = [sys.executable, "-m", "pgoutput.cli", "replicate", "--follow"]
+    command = [sys.executable, "-m", "logicalrep.cli", "replicate", "--follow"]
     arguments = ["--recording", str(growing), "--target", str(tmp_path / "lake")]
     with subprocess.Popen([*command, *engine, *arguments], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -501,7 +501,7 @@ def test_tables_are_maintained(run: Run, engine: list[str], recording: Path, tmp
     unused = Path(next(iter(replica_tables(tmp_path / "lake").values())).place) / "part-old.parquet"
     unused.write_bytes(b"not committed")
     os.utime(unused, (0, 0))
-    command = [sys.executable, "-m", "pgoutput.cli", "replicate", "--follow", *engine]
+    command = [sys.executable, "-m", "logicalrep.cli", "replicate", "--follow", *engine]
     with subprocess.Popen([*command, *map(str, places)]) as process:
         try:
             wait_until(lambda: not unused.exists())

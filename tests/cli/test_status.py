@@ -1,4 +1,4 @@
-"""The command `pgoutput status`."""
+"""The command `logicalrep status`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.recorder import Connected
-from pgoutput.recording import list_segments, locate
-from pgoutput.replica import replica_tables
-from pgoutput.replica.failed_tables import FailedTable, record_failure
-from pgoutput.wire import parse_lsn
+from logicalrep.recorder import Connected
+from logicalrep.recording import list_segments, locate
+from logicalrep.replica import replica_tables
+from logicalrep.replica.failed_tables import FailedTable, record_failure
+from logicalrep.wire import parse_lsn
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
@@ -59,7 +59,7 @@ def test_slot_recorder_and_replica(lab: Lab, run: Run, tmp_path: Path) -> None:
         wait_until(lambda: len(list_segments(lab.folder)) > recorded)
         found = status()
         assert found["slot"]["active_pid"] is not None
-        assert found["slot"]["client"] == "pgoutput"
+        assert found["slot"]["client"] == "logicalrep"
         assert found["slot"]["state"] == "streaming"
         replica = found["replica"]
         assert (replica["segment"], replica["lag_segments"], replica["tables"]) == (recorded, 1, 1)
@@ -72,7 +72,7 @@ def test_slot_recorder_and_replica(lab: Lab, run: Run, tmp_path: Path) -> None:
         "lag 1 segment",
     ):
         assert text in printed
-    assert "recorder   pgoutput: streaming since 20" in printed
+    assert "recorder   logicalrep: streaming since 20" in printed
 
 
 def test_trouble_is_listed(lab: Lab, run: Run, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_missing_segments_are_counted(lab: Lab, run: Run) -> None:
     Path(second).unlink()
     done = run("status", "--recording", lab.folder)
     assert done.code == 1
-    assert "; 1 missing, see `pgoutput segments`\n" in done.out
+    assert "; 1 missing, see `logicalrep segments`\n" in done.out
     Path(first).unlink()
     assert "; 2 missing, " in run("status", "--recording", lab.folder).out
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.recording import record_capture_file
+from logicalrep.recording import record_capture_file
 from tests.conftest import Run
 from tests.effort import mostly_nightly
 from tests.truth import CAPTURES
@@ -32,14 +32,14 @@ COMMANDS: dict[str, list[str]] = {
 
 def command(arguments: Sequence[str], redirect: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a new process, with redirections of the shell."""
-    program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "pgoutput.cli", *arguments]
+    program = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "logicalrep.cli", *arguments]
     return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", mostly_nightly(COMMANDS, ["decode", "--help"]))
 def test_closed_standard_output_is_an_error(name: str) -> None:
     done = command(COMMANDS[name], ">&-")
-    assert (done.returncode, done.stderr) == (2, "pgoutput: standard output is closed\n")
+    assert (done.returncode, done.stderr) == (2, "logicalrep: standard output is closed\n")
 
 
 @pytest.mark.parametrize("name", mostly_nightly(COMMANDS, ["decode", "--help"]))
@@ -96,7 +96,7 @@ def test_segments_with_odd_names_are_one_line(run: Run, odd: dict[str, Path], na
     done = run(name, odd[kind])
     path = str(odd[kind]).replace(BAD, r"\udcff")
     problem = "the path is not valid UTF-8, so Arrow cannot open it: rename the file or folder"
-    wanted = f"pgoutput: {path}: {problem}\n"
+    wanted = f"logicalrep: {path}: {problem}\n"
     assert (done.code, done.err) == (2, wanted)
 
 

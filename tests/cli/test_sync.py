@@ -1,4 +1,4 @@
-"""The command `pgoutput sync`: a server is recorded and replicated by one command."""
+"""The command `logicalrep sync`: a server is recorded and replicated by one command."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pgoutput.cli.replicate.synchronization import slot_name
-from pgoutput.recording import Recording
-from pgoutput.replica import replica_tables
+from logicalrep.cli.replicate.synchronization import slot_name
+from logicalrep.recording import Recording
+from logicalrep.replica import replica_tables
 from tests import store
 from tests.conftest import Run
 from tests.server import Server
@@ -29,8 +29,8 @@ PATIENCE = 60
 
 @contextmanager
 def sync(server: Server, name: str, target: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `pgoutput sync` for the publication of a test; kill it at the end."""
-    command = [sys.executable, "-m", "pgoutput.cli", "sync", f"--dsn={server.dsn}", f"--publication={name}"]
+    """Run `logicalrep sync` for the publication of a test; kill it at the end."""
+    command = [sys.executable, "-m", "logicalrep.cli", "sync", f"--dsn={server.dsn}", f"--publication={name}"]
     with subprocess.Popen(
         [*command, f"--target={target}", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -68,7 +68,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def recorder_environment(process: subprocess.Popen[str]) -> list[bytes]:
-    """Return the environment of the recorder that `pgoutput sync` runs."""
+    """Return the environment of the recorder that `logicalrep sync` runs."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     return Path(f"/proc/{children.split()[0]}/environ").read_bytes().split(b"\0")
 
@@ -127,7 +127,7 @@ def test_an_error_of_the_recorder_ends_the_replica(
         connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {name}".encode())
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, errors
-    assert f'pgoutput: the publication "{name}" was dropped and created anew' in errors
+    assert f'logicalrep: the publication "{name}" was dropped and created anew' in errors
 
 
 def test_an_error_of_the_replica_ends_the_recorder(
@@ -148,13 +148,13 @@ def test_an_error_of_the_replica_ends_the_recorder(
         insert(connection, name, 11, 20)
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert f"pgoutput: {target}/_owner.json: " in errors
+    assert f"logicalrep: {target}/_owner.json: " in errors
     assert not is_locked(target / "_recording")
 
 
 @contextmanager
 def damaged(server: Server, name: str, target: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `pgoutput sync`, and remove rows of its Delta table with another program."""
+    """Run `logicalrep sync`, and remove rows of its Delta table with another program."""
     with sync(server, name, target, *options) as process:
         wait_for(lambda: ids(target, name) == [*range(1, 1001)])
         DeltaTable(f"{target}/public.{name}").delete("id > 10")
@@ -253,7 +253,7 @@ def test_a_recording_in_an_object_store_is_continued(
         wait_for(lambda: ids(target, name) == [*range(1, 11)])
         insert(connection, name, 11, 20)
         process.kill()
-    (working_folder,) = tmp_path.glob("pgoutput/*")
+    (working_folder,) = tmp_path.glob("logicalrep/*")
     wait_for(lambda: not is_locked(working_folder))
     insert(connection, name, 21, 30)
     with sync(server, name, target) as process:
@@ -282,13 +282,13 @@ def test_a_remote_target_needs_a_folder_for_the_recording(run: Run) -> None:
     done = run("sync", "--publication=p", "--target=hdfs://host/lake")
     assert done.code == 2
     assert done.err == (
-        "pgoutput: hdfs://host/lake: no recording can be written to this URI: give a local folder or the URL "
-        "of an object store with --recording\n"
+        "logicalrep: hdfs://host/lake: no recording can be written to this URI: give a local folder or the "
+        "URL of an object store with --recording\n"
     )
 
 
 def test_slots_have_valid_names() -> None:
-    assert slot_name(["Shop-1", "other"]) == "pgoutput_shop_1_other"
+    assert slot_name(["Shop-1", "other"]) == "logicalrep_shop_1_other"
     first, second = (slot_name(["x" * 100, name]) for name in "ab")
     assert len(first) == 63
     assert first != second

@@ -15,9 +15,9 @@ from typing import Final
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.recorder import Connected
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.replica import replica_tables
+from logicalrep.recorder import Connected
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.replica import replica_tables
 from tests.conftest import Run
 from tests.recorder.lab import PATIENCE, Lab, wait_until
 from tests.server import Server
@@ -47,7 +47,7 @@ def compare(trouble: str, printed: str, code: object = None) -> None:
     """
     looks = ROWS[trouble]
     for text in re.findall(r"`([^`]+)`", looks):
-        if not text.startswith(("--", "pgoutput ")):
+        if not text.startswith(("--", "logicalrep ")):
             assert re.search(".*".join(map(re.escape, text.split("…"))), printed), (text, printed)
     assert re.findall(r"exit code (\d)", looks)[:1] == ([] if code is None else [str(code)]), printed
 
@@ -72,7 +72,7 @@ def lab(server: Server, tmp_path: Path) -> Iterator[Lab]:
 
 
 class Program:
-    """A `pgoutput` process; a context manager that kills it.
+    """A `logicalrep` process; a context manager that kills it.
 
     Args:
         command: The command line.
@@ -136,7 +136,7 @@ def test_the_server_is_down(lab: Lab, tmp_path: Path) -> None:
 
 def test_the_password_has_changed(lab: Lab, tmp_path: Path) -> None:
     """A recorder that has given up reads the new password when it is started again."""
-    secret, config = tmp_path / "dsn", tmp_path / "pgoutput.toml"
+    secret, config = tmp_path / "dsn", tmp_path / "logicalrep.toml"
     dsn = f"{lab.dsn.replace('user=postgres', 'user=clerk')} password="
     secret.write_text(f"{dsn}old\n")
     config.write_text(f"[record]\ndsn = {{ file = '{secret}' }}\n")
@@ -161,7 +161,7 @@ def test_the_password_has_changed_and_the_program_that_prints_it_fails_once(
     lab: Lab, tmp_path: Path, command: str
 ) -> None:
     """The running recorder runs the program before each attempt to connect, until the new password works."""
-    secret, failing, config = tmp_path / "dsn", tmp_path / "failing", tmp_path / "pgoutput.toml"
+    secret, failing, config = tmp_path / "dsn", tmp_path / "failing", tmp_path / "logicalrep.toml"
     dsn = f"{lab.dsn.replace('user=postgres', 'user=clerk')} password="
     secret.write_text(f"{dsn}old\n")
     program = tmp_path / "program"

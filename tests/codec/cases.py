@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pgoutput import messages as m
-from pgoutput.messages import UNCHANGED, ReplicaIdentity
-from pgoutput.versions import CODECS, OPTIONS
+from logicalrep import messages as m
+from logicalrep.messages import UNCHANGED, ReplicaIdentity
+from logicalrep.versions import CODECS, OPTIONS
 from tests.messages import make_column, make_relation
 from tests.versions import CAPTURED
 

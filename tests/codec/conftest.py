@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgoutput import compiled, envelope
-from pgoutput.versions import CODECS
+from logicalrep import compiled, envelope
+from logicalrep.versions import CODECS
 
 BOTH = ["pure"] if compiled.kernel is None else ["compiled", "pure"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pgoutput import messages
-from pgoutput._stored_stream import DecodedRecord
-from pgoutput.capturefile import CaptureFile, Header
+from logicalrep import messages
+from logicalrep._stored_stream import DecodedRecord
+from logicalrep.capturefile import CaptureFile, Header
 from tests import truth
 
 DIRECTORY = truth.CAPTURES

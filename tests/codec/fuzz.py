@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 
-from pgoutput import _protocols, envelope
-from pgoutput._layout import Protocol
-from pgoutput._walk import walk
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Streaming
-from pgoutput.versions import CODECS, Codec
+from logicalrep import _protocols, envelope
+from logicalrep._layout import Protocol
+from logicalrep._walk import walk
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Streaming
+from logicalrep.versions import CODECS, Codec
 from tests.codec import corpus
 from tests.codec.cases import CASES, CONTEXTS
 

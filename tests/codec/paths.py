@@ -1,11 +1,11 @@
-"""Expected values of the fields that `pgoutput._walk.walk` finds, looked up in the message object."""
+"""Expected values of the fields that `logicalrep._walk.walk` finds, looked up in the message object."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from pgoutput.messages import Message
+from logicalrep.messages import Message
 
 TUPLE_TAGS = {"key.tag": "K", "old.tag": "O", "new.tag": "N"}
 

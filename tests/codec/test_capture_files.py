@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
-from pgoutput.errors import RecordingError
+from logicalrep import messages as m
+from logicalrep.capturefile import CaptureFile, Header, encode_header, encode_record
+from logicalrep.errors import RecordingError
 from tests.versions import KNOWN, OLDEST, UNKNOWN
 
 HEADER = b'{"proto_version":%d}\n' % OLDEST

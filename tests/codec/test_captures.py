@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from pgoutput import envelope
-from pgoutput.errors import DecodeError
-from pgoutput.jsonlines import from_json, to_json
-from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS
+from logicalrep import envelope
+from logicalrep.errors import DecodeError
+from logicalrep.jsonlines import from_json, to_json
+from logicalrep.messages import Message
+from logicalrep.stream import StreamDecoder
+from logicalrep.versions import CODECS
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.versions import OLDEST

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgoutput import _protocols, envelope, messages
-from pgoutput._walk import walk
-from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.messages import Streaming
-from pgoutput.versions import CODECS, Codec
+from logicalrep import _protocols, envelope, messages
+from logicalrep._walk import walk
+from logicalrep.errors import DecodeError, EncodeError
+from logicalrep.messages import Streaming
+from logicalrep.versions import CODECS, Codec
 from tests.codec.cases import CASES, CONTEXTS, FIRST_VERSION, Case
 from tests.codec.paths import value_at
 from tests.versions import CAPTURED

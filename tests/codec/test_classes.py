@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pgoutput import _protocols, messages as m
-from pgoutput.errors import EncodeError
-from pgoutput.jsonlines import from_json, to_json
+from logicalrep import _protocols, messages as m
+from logicalrep.errors import EncodeError
+from logicalrep.jsonlines import from_json, to_json
 from tests.messages import make_column, make_relation
 from tests.versions import PLAIN
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import envelope, messages as m, v2, v3, v4
-from pgoutput.errors import DecodeError, EncodeError, PgoutputError, RecordingError, StreamError
-from pgoutput.versions import CODECS, Codec
+from logicalrep import envelope, messages as m, v2, v3, v4
+from logicalrep.errors import DecodeError, EncodeError, LogicalrepError, RecordingError, StreamError
+from logicalrep.versions import CODECS, Codec
 from tests.messages import STOP, UNKNOWN_FLAG, make_column, make_relation, start_block, unknown_bit
 from tests.versions import PLAIN, needs_version
 
@@ -212,7 +212,7 @@ ENCODE: list[tuple[Any, ...]] = [
     (
         m.XLogData(wal_start=1, wal_end=2, send_time=3, data=b""),
         "protocol version 4 has no message XLogData: "
-        "pgoutput.envelope writes the messages of the replication protocol",
+        "logicalrep.envelope writes the messages of the replication protocol",
     ),
     (
         BEGIN,
@@ -236,7 +236,7 @@ def test_encode_error_names_message_and_field(row: tuple[Any, ...]) -> None:
     where = text.split(": ")[0]
     named = where.split(".", 1)[1] if where.startswith(f"{caught.value.message}.") else None
     assert named == caught.value.field
-    assert isinstance(caught.value, PgoutputError)
+    assert isinstance(caught.value, LogicalrepError)
     assert caught.value.__suppress_context__  # the internal error is of no use to users
 
 
@@ -250,7 +250,7 @@ DECODE: list[tuple[Any, ...]] = [
         v4,
         "77 00",
         "protocol version 4 has no message with the tag 'w'; it is the tag of XLogData: "
-        "decode that with pgoutput.envelope, then its data",
+        "decode that with logicalrep.envelope, then its data",
     ),
     (envelope, "42", "the replication protocol has no message with the tag 'B'"),
     (v1, "45", "protocol version 1 has no Stream Stop (tag 'E'): it came with version 2"),
@@ -366,7 +366,7 @@ def test_decode_error_names_message_field_and_offset(row: tuple[Any, ...]) -> No
     message, field, offset, lacked = found.groups() if (found := PLACE.match(text)) else (None,) * 4
     expected = message or (lacked and lacked.replace(" ", "")), field, int(offset or 0)
     assert expected == (caught.value.message, caught.value.field, caught.value.offset)
-    assert isinstance(caught.value, PgoutputError)
+    assert isinstance(caught.value, LogicalrepError)
     assert caught.value.__suppress_context__
 
 
@@ -391,7 +391,7 @@ def test_decode_refuses_other_types_than_bytes(codec: Codec, data: Any) -> None:
     ],
 )
 def test_encode_refuses_other_types_than_messages(codec: Codec, message: Any, there: str) -> None:
-    with pytest.raises(TypeError, match=f"^expected a message of pgoutput.messages, found {there}"):
+    with pytest.raises(TypeError, match=f"^expected a message of logicalrep.messages, found {there}"):
         codec.encode(message)
 
 
@@ -435,6 +435,6 @@ def test_a_long_value_is_not_repeated_in_the_error() -> None:
         RecordingError("text"),
     ],
 )
-def test_errors_can_be_pickled(error: PgoutputError) -> None:
+def test_errors_can_be_pickled(error: LogicalrepError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))

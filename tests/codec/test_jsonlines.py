@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.errors import EncodeError
-from pgoutput.jsonlines import from_json, to_json
-from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
+from logicalrep import messages as m
+from logicalrep.errors import EncodeError
+from logicalrep.jsonlines import from_json, to_json
+from logicalrep.messages import UNCHANGED, Message, ReplicaIdentity
 from tests.codec.cases import CASES
 from tests.messages import STOP, make_column, make_relation
 

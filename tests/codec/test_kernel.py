@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
-from pgoutput import compiled, envelope, messages as m
-from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.messages import UNCHANGED, Message
-from pgoutput.testing import streams
-from pgoutput.versions import CODECS, Codec
+from logicalrep import compiled, envelope, messages as m
+from logicalrep.errors import DecodeError, EncodeError
+from logicalrep.messages import UNCHANGED, Message
+from logicalrep.testing import streams
+from logicalrep.versions import CODECS, Codec
 from tests.codec import corpus, fuzz
 from tests.codec.cases import CASES
 from tests.codec.test_properties import ANYWHERE, GENERATED, damaged
 from tests.effort import examples, mostly_nightly
 from tests.messages import make_column, make_relation
 
-pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 CODEC_NAMES: dict[Codec, str] = {
     **{codec: f"v{version}" for version, codec in CODECS.items()},

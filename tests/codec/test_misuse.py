@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.messages import XLogData
-from pgoutput.stream import StreamDecoder, Tables, Transactions
-from pgoutput.stream.check import Checker
-from pgoutput.stream.tables import Table
-from pgoutput.values import to_arrow, to_text
-from pgoutput.versions import CODECS
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep import messages as m
+from logicalrep.messages import XLogData
+from logicalrep.stream import StreamDecoder, Tables, Transactions
+from logicalrep.stream.check import Checker
+from logicalrep.stream.tables import Table
+from logicalrep.values import to_arrow, to_text
+from logicalrep.versions import CODECS
+from logicalrep.wire import format_lsn, parse_lsn
 from tests.codec.cases import STREAMED
 from tests.messages import STOP, make_relation
 from tests.versions import needs_version

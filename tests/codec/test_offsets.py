@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from pgoutput import _protocols, messages as m
-from pgoutput._build import build
-from pgoutput._offsets import layout_of, offset_of
-from pgoutput._roles import ROLES
-from pgoutput._walk import walk
-from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder, encode_for
+from logicalrep import _protocols, messages as m
+from logicalrep._build import build
+from logicalrep._offsets import layout_of, offset_of
+from logicalrep._roles import ROLES
+from logicalrep._walk import walk
+from logicalrep.messages import Message
+from logicalrep.stream import StreamDecoder, encode_for
 from tests.codec.corpus import CAPTURES, read
 from tests.messages import make_relation
 from tests.versions import OLDEST, needs_version

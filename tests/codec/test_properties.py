@@ -9,11 +9,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import envelope, strategies
-from pgoutput.errors import DecodeError
-from pgoutput.jsonlines import from_json, to_json
-from pgoutput.messages import Message, Streaming
-from pgoutput.versions import CODECS
+from logicalrep import envelope, strategies
+from logicalrep.errors import DecodeError
+from logicalrep.jsonlines import from_json, to_json
+from logicalrep.messages import Message, Streaming
+from logicalrep.versions import CODECS
 from tests.codec import fuzz
 from tests.codec.cases import CONTEXTS
 from tests.effort import examples

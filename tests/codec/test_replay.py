@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.stream import Tables, Transactions
+from logicalrep.capturefile import CaptureFile
+from logicalrep.stream import Tables, Transactions
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.truth import TrueTable, true_tables

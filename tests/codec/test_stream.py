@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages as m, v3, v4
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import UNCHANGED, Cell, Message, ReplicaIdentity
-from pgoutput.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
-from pgoutput.versions import CODECS
+from logicalrep import messages as m, v3, v4
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.messages import UNCHANGED, Cell, Message, ReplicaIdentity
+from logicalrep.stream import Change, StreamDecoder, Table, Tables, Transaction, Transactions
+from logicalrep.versions import CODECS
 from tests.messages import STOP, make_column, make_relation, start_block
 from tests.versions import OLDEST, PLAIN, needs_version
 

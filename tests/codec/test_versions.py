@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput._build import fitted
-from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.messages import Message, Streaming
-from pgoutput.versions import CODECS
+from logicalrep import messages as m
+from logicalrep._build import fitted
+from logicalrep.errors import DecodeError, EncodeError
+from logicalrep.messages import Message, Streaming
+from logicalrep.versions import CODECS
 from tests.codec import corpus
 from tests.codec.cases import CASES
 

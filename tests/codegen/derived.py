@@ -237,9 +237,9 @@ def run_python(out: Path, code: str) -> None:
     """
     values = {free(name): value for name, value in VALUES.items()}
     prelude = f"""\
-from pgoutput import messages as m
-from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.versions import CODECS, LATEST_RELEASED, SERVERS
+from logicalrep import messages as m
+from logicalrep.errors import DecodeError, EncodeError
+from logicalrep.versions import CODECS, LATEST_RELEASED, SERVERS
 OLD, NEW, LAST, EXAMPLES, VALUES = {OLD}, {NEW}, {LAST}, {examples(80)}, {values}
 v_old, v_new, v_last = map(CODECS.get, (OLD, NEW, LAST))
 
@@ -256,8 +256,8 @@ def error_of(call, *arguments):
 
 ROUND_TRIP = """
 from hypothesis import given, settings, strategies as st
-from pgoutput import strategies
-from pgoutput.versions import CODECS
+from logicalrep import strategies
+from logicalrep.versions import CODECS
 
 for in_stream, streaming in ((False, "off"), (True, "on"), (True, "parallel")):
     for version in (OLD, NEW, max(CODECS)):
@@ -279,7 +279,7 @@ def check_types(out: Path) -> None:
     ruff = ("ruff", "check", "--no-cache", "--config", configuration)
     for folder, command in ((out, mypy), (ROOT, ruff)):
         done = subprocess.run(
-            [sys.executable, "-m", *command, out / "pgoutput"],
+            [sys.executable, "-m", *command, out / "logicalrep"],
             env={**os.environ, "MYPYPATH": f"{out}{os.pathsep}{ROOT / 'runtime'}"},
             cwd=folder,
             capture_output=True,

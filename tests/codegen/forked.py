@@ -1,6 +1,6 @@
 """Run Python code with other generated modules, each time in a new process that need not import all packages.
 
-The processes are forks of one process, which has imported packages from PyPI but nothing of pgoutput.
+The processes are forks of one process, which has imported packages from PyPI but nothing of logicalrep.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PACKAGES: Final = (
     ),
     *("pyarrow.parquet", "pyspark.sql.types", "rich.console", "rich.table", "typer.testing"),
 )
-"""Modules that many modules of pgoutput import, and whose import takes longer than most of the code."""
+"""Modules that many modules of logicalrep import, and whose import takes longer than most of the code."""
 
 
 def run(out: Path, code: str) -> str:
-    """Run code that imports pgoutput from the folder `out` and from runtime/; return "" or what it printed.
+    """Run code that imports logicalrep from the folder `out` and from runtime/; return "" or what it printed.
 
     The text is that of standard error, and is not empty if the code raises an exception.
     """
@@ -64,7 +64,7 @@ def _server() -> subprocess.Popen[str]:
 def _serve() -> None:
     for name in PACKAGES:
         importlib.import_module(name)
-    assert "pgoutput" not in sys.modules
+    assert "logicalrep" not in sys.modules
     gc.freeze()  # a fork then copies less memory
     for line in sys.stdin:
         if fork := os.fork():

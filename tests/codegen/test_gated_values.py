@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.codegen.derived import LAST, NEW, OLD, add_version, five as add_five, newest, run_python
 from tests.codegen.free import VALUES, free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 from tests.versions import CAPTURED, NEWEST, OLDEST
 
 CODEC = """
-from pgoutput.stream import StreamDecoder
+from logicalrep.stream import StreamDecoder
 
 FLAGS = m.TruncateOption.ONLY | m.TruncateOption.CASCADE
 A, ONLY, HIDDEN = VALUES["ANY"], int(VALUES["ONLY"]), int(VALUES["HIDDEN"])
@@ -77,7 +77,7 @@ def test_codecs_of_earlier_versions_refuse_a_new_value_or_bit(five: Path) -> Non
 
 INDEX = """
 import pyarrow as pa
-from pgoutput.columns import ColumnDecoder
+from logicalrep.columns import ColumnDecoder
 
 column = m.RelationColumn(flags=m.ColumnFlag.HIDDEN, name="a", type_oid=23, type_modifier=-1)
 relation = m.Relation(
@@ -98,15 +98,15 @@ def test_columns_refuse_a_new_value_or_bit_in_earlier_versions(five: Path) -> No
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+@pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 def test_the_kernel_refuses_a_new_value_or_bit_in_earlier_versions(five: Path) -> None:
-    hatch_build.build(five / "pgoutput/_kernel.pyx", five / "pgoutput")
+    hatch_build.build(five / "logicalrep/_kernel.pyx", five / "logicalrep")
     try:
-        loaded = f"from pgoutput import compiled\nassert v_old.decode is compiled.kernel.decode_v{OLD}\n"
+        loaded = f"from logicalrep import compiled\nassert v_old.decode is compiled.kernel.decode_v{OLD}\n"
         run_python(five, loaded + CODEC)
         run_python(five, loaded + INDEX)
     finally:
-        for path in (five / "pgoutput").glob("_kernel.*.so"):
+        for path in (five / "logicalrep").glob("_kernel.*.so"):
             path.unlink()
 
 
@@ -116,7 +116,7 @@ def test_strategies_draw_a_new_value_and_bit(five: Path) -> None:
         five,
         """
         from hypothesis import find, settings
-        from pgoutput import strategies
+        from logicalrep import strategies
 
         quick = settings(deadline=None, database=None, max_examples=300)
         drawn, any_, only = strategies.VERSIONS[NEW](), VALUES["ANY"], int(VALUES["ONLY"])
@@ -126,12 +126,12 @@ def test_strategies_draw_a_new_value_and_bit(five: Path) -> None:
     )
 
 
-def test_layouts_and_pgoutput_spec_show_the_values_of_each_version(five: Path) -> None:
+def test_layouts_and_logicalrep_spec_show_the_values_of_each_version(five: Path) -> None:
     run_python(
         five,
         """
         import msgspec
-        from pgoutput.cli.look.specification import as_json
+        from logicalrep.cli.look.specification import as_json
 
         def values(version):
             messages = {one["name"]: one for one in msgspec.json.decode(as_json(version))["messages"]}
@@ -155,17 +155,17 @@ def test_the_reference_lists_the_values_of_each_version(five: Path) -> None:
     assert f"- `{any_}: The columns of any unique index. Since protocol version {NEW}." in pages[NEW]
     assert f"- {only}: TRUNCATE {free('ONLY')} leaves out the descendants of the named tables." in pages[NEW]
     assert f"Values: 1 CASCADE, 2 RESTART_IDENTITY, {only}." in pages[NEW]
-    messages = (five / "pgoutput/messages.py").read_text(encoding="utf-8")
+    messages = (five / "logicalrep/messages.py").read_text(encoding="utf-8")
     assert f"descendants of the named tables. Since protocol version {NEW}." in messages
 
 
 def test_codecs_and_forms_of_earlier_versions_do_not_change(five: Path) -> None:
     for name in (*(f"v{version}" for version in CAPTURED), "envelope"):
-        old, new = ((folder / f"pgoutput/{name}.py").read_text() for folder in (ROOT / "generated", five))
+        old, new = ((folder / f"logicalrep/{name}.py").read_text() for folder in (ROOT / "generated", five))
         # Earlier codecs only refuse the new field.
         refusal = free("    if message.flush_lsn is not None:\n        raise ValueError\n")
         assert new.replace(refusal, "") == old
-    kernel = (five / "pgoutput/_kernel.pyx").read_text(encoding="utf-8")
+    kernel = (five / "logicalrep/_kernel.pyx").read_text(encoding="utf-8")
     forms = set(re.findall(r"decode_(\w+_v\d)\(Input", kernel))
     kept = {"relation_v2", "truncate_v2"}
     assert kept | {f"{name}_v{NEW}" for name in ("relation", "truncate", "relation_column")} <= forms

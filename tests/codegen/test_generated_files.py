@@ -40,18 +40,18 @@ def test_check_prints_nothing_if_all_files_are_up_to_date(run: Run) -> None:
 def test_check_lists_stale_missing_and_orphaned_files(
     run: Run, generated: Path, whole_spec: SpecCopy
 ) -> None:
-    with (generated / "pgoutput/v2.py").open("a") as file:
+    with (generated / "logicalrep/v2.py").open("a") as file:
         file.write("# edited\n")
     (generated / "reference/v2.md").unlink()
-    (generated / "pgoutput/v9.py").write_text("")
+    (generated / "logicalrep/v9.py").write_text("")
     whole_spec.write(whole_spec.read("released.json").rstrip("\n"), "released.json")
     before = _state(generated), _state(whole_spec.folder)
     result = run("--check", "--spec", whole_spec.folder, "--out", generated)
     assert result.code == 1
     assert result.err.splitlines() == [
-        f"stale: {generated}/pgoutput/v2.py",
+        f"stale: {generated}/logicalrep/v2.py",
         f"missing: {generated}/reference/v2.md",
-        f"orphaned: {generated}/pgoutput/v9.py",
+        f"orphaned: {generated}/logicalrep/v9.py",
         f"stale: {whole_spec.folder}/released.json",
         "run `python -m codegen`, and commit what it writes",
     ]
@@ -67,17 +67,17 @@ def test_generating_again_touches_no_file(run: Run, generated: Path, whole_spec:
 def test_generating_updates_restores_and_removes_files(
     run: Run, generated: Path, whole_spec: SpecCopy
 ) -> None:
-    text = (generated / "pgoutput/v2.py").read_text()
-    (generated / "pgoutput/v2.py").write_text("")
+    text = (generated / "logicalrep/v2.py").read_text()
+    (generated / "logicalrep/v2.py").write_text("")
     (generated / "reference/v2.md").unlink()
-    (generated / "pgoutput/v9.py").write_text(text)
-    (generated / "pgoutput/.v2.py.draft").write_text("half a fi")
+    (generated / "logicalrep/v9.py").write_text(text)
+    (generated / "logicalrep/.v2.py.draft").write_text("half a fi")
     result = run("--spec", whole_spec.folder, "--out", generated)
     assert (result.code, result.err) == (0, "")
     assert sorted(result.out.splitlines()) == [
-        "removed pgoutput/.v2.py.draft",
-        "removed pgoutput/v9.py",
-        "wrote pgoutput/v2.py",
+        "removed logicalrep/.v2.py.draft",
+        "removed logicalrep/v9.py",
+        "wrote logicalrep/v2.py",
         "wrote reference/v2.md",
     ]
     assert {name: data for name, (_, data) in _state(generated).items()} == {
@@ -99,7 +99,7 @@ def test_a_folder_with_other_files_is_refused(run: Run, tmp_path: Path, whole_sp
 
 def test_every_generated_file_has_the_mark() -> None:
     unmarked = [name for name, text in render(load(ROOT / "spec")).items() if files.MARK not in text]
-    assert unmarked == ["pgoutput/py.typed", "javascript/LICENSE"]
+    assert unmarked == ["logicalrep/py.typed", "javascript/LICENSE"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
@@ -127,7 +127,7 @@ def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None
 
 
 def test_the_generated_kernel_includes_every_hand_written_file() -> None:
-    included = re.findall(r'^include "(.+)"$', (ROOT / "generated/pgoutput/_kernel.pyx").read_text(), re.M)
+    included = re.findall(r'^include "(.+)"$', (ROOT / "generated/logicalrep/_kernel.pyx").read_text(), re.M)
     assert sorted(included) == sorted(path.name for path in KERNEL.iterdir())
 
 
@@ -139,4 +139,4 @@ def test_the_digest_of_the_kernel_covers_the_hand_written_files(
         file.write("# edited\n")
     monkeypatch.setattr("codegen.render.KERNEL", tmp_path / "kernel")
     stale = files.compare(ROOT / "generated", render(load(ROOT / "spec")))["stale"]
-    assert stale == ["pgoutput/_kernel.pyx", "pgoutput/_protocols.py"]
+    assert stale == ["logicalrep/_kernel.pyx", "logicalrep/_protocols.py"]

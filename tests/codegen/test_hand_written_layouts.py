@@ -1,7 +1,7 @@
 """Only spec/ and generated/ say which bytes messages consist of.
 
 Tags, byte offsets and `struct` formats of messages in the runtime are read from the layouts, through
-`pgoutput._roles`, `_offsets`, `_fixed` and `_layout`.
+`logicalrep._roles`, `_offsets`, `_fixed` and `_layout`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import _protocols
-from pgoutput._layout import Field, sides
+from logicalrep import _protocols
+from logicalrep._layout import Field, sides
 from tests.codegen.spec_copy import ROOT
 from tests.versions import WRITTEN
 
-RUNTIME = ROOT / "runtime/pgoutput"
+RUNTIME = ROOT / "runtime/logicalrep"
 
 ALLOWED = {
     "_walk.py": "reads the fields that the layouts list",
@@ -43,10 +43,10 @@ ALLOWED = {
     # Files that no message is part of.
     "apply/rows/key_index.py": "an index of keys",
     "targets/delta/vectors.py": "deletion vectors of Delta",
-    # The offset comes from pgoutput._offsets.
+    # The offset comes from logicalrep._offsets.
     "recorder/session/upgrade.py": "WAL records",
     "recording/packs.py": "records of ZIP files",
-    "vectors/illegal.py": "damages values at the places that pgoutput._walk returns",
+    "vectors/illegal.py": "damages values at the places that logicalrep._walk returns",
     "standin/replication/source_reader.py": "reads 8 bytes at the offset of the end LSN; CopyData",
 }
 """Files and folders of the runtime that may contain tags, offsets or formats, and what these are for."""
@@ -104,7 +104,7 @@ def _files(name: str) -> list[Path]:
 def test_the_runtime_contains_no_tags_and_offsets_of_messages() -> None:
     allowed = {path for name in ALLOWED for path in _files(name)}
     found = [one for path in _files("") if path not in allowed for one in _found(path)]
-    assert found == [], "use pgoutput._roles, _offsets or _fixed, or say in ALLOWED why not"
+    assert found == [], "use logicalrep._roles, _offsets or _fixed, or say in ALLOWED why not"
 
 
 @pytest.mark.parametrize("name", ALLOWED)

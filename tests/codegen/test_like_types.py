@@ -20,8 +20,8 @@ def test_values_convert_in_text_and_binary_format(five: Path) -> None:
         f"""
         from decimal import Decimal
         import pyarrow as pa
-        from pgoutput import catalog
-        from pgoutput.values import (
+        from logicalrep import catalog
+        from logicalrep.values import (
             arrow_type, decode_binary, encode_binary, from_arrow, to_arrow, to_binary, to_python, to_text,
         )
 
@@ -62,9 +62,9 @@ def test_scenarios_views_and_replicas_have_columns_of_the_type(five: Path) -> No
         f"""
         import tempfile
         import pyarrow as pa
-        from pgoutput.columns import ColumnDecoder
-        from pgoutput.synth import Scenario
-        from pgoutput.messages import XLogData
+        from logicalrep.columns import ColumnDecoder
+        from logicalrep.synth import Scenario
+        from logicalrep.messages import XLogData
 
         BIG = {BIG}
         for binary in (False, True):
@@ -87,8 +87,8 @@ def test_replicas_cast_to_the_type_as_to_the_type_with_the_same_forms(five: Path
         five,
         """
         import pyarrow as pa
-        from pgoutput import catalog
-        from pgoutput.apply.schema.conversion import _text_cast
+        from logicalrep import catalog
+        from logicalrep.apply.schema.conversion import _text_cast
 
         for name, text in (("varchar", "true"), ("text_label", "true"), ("json", "t")):
             cast = _text_cast(pa.bool_(), pa.string(), catalog.BY_NAME[name].oid)
@@ -101,7 +101,7 @@ def test_spark_schemas_have_the_type(five: Path) -> None:
     run_python(
         five,
         """
-        from pgoutput import catalog
+        from logicalrep import catalog
 
         assert catalog.BY_NAME["ticket"].spark == catalog.BY_NAME["xid8"].spark
         assert catalog.FORMS[8600] is catalog.BY_NAME["xid8"]

@@ -9,12 +9,12 @@ import pytest
 
 import hatch_build
 from codegen.load import load
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.codegen.derived import NEW, ROUND_TRIP, example, generate, run_python
 from tests.codegen.free import free
 from tests.codegen.spec_copy import ROOT, Run, SpecCopy
 
-NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+NEEDS_KERNEL = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 TUPLES = ", ".join(load(ROOT / "spec").tuples)
 
@@ -25,9 +25,9 @@ OLD = """\
 MESSAGES = """
 import numpy as np
 import pyarrow as pa
-from pgoutput import compiled
-from pgoutput.messages import *
-from pgoutput.messages import UNCHANGED
+from logicalrep import compiled
+from logicalrep.messages import *
+from logicalrep.messages import UNCHANGED
 
 COLUMNS = (
     RelationColumn(flags=ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1),
@@ -63,7 +63,7 @@ def five(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return pure_five
     out: Path = tmp_path_factory.mktemp("compiled") / "generated"
     shutil.copytree(pure_five, out)
-    hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
+    hatch_build.build(out / "logicalrep/_kernel.pyx", out / "logicalrep")
     return out
 
 
@@ -134,9 +134,9 @@ def test_json_and_inspect_show_each_row(five: Path) -> None:
         five,
         """
 import json
-from pgoutput import _protocols
-from pgoutput._walk import walk
-from pgoutput.jsonlines import from_json, to_json
+from logicalrep import _protocols
+from logicalrep._walk import walk
+from logicalrep.jsonlines import from_json, to_json
 
 data = to_json(MULTI)
 assert data["new_rows"][:3] == [["1", "one"], ["2", None], [{"binary": "00000003"}, {"unchanged": True}]]
@@ -159,7 +159,7 @@ def test_schemas_have_a_list_of_lists_of_cells(five: Path) -> None:
     run_here(
         five,
         """
-from pgoutput.schemas import arrow, spark
+from logicalrep.schemas import arrow, spark
 
 assert arrow.MESSAGES.field("new_rows").type.value_type == arrow.TUPLE_DATA
 assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
@@ -170,11 +170,11 @@ assert spark.MESSAGES["new_rows"].dataType.elementType == spark.TUPLE_DATA
 
 
 INDEX = """
-from pgoutput._index import SchemaVersions, message_columns
-from pgoutput._index.kernel import KernelIndex
-from pgoutput._index.pure import PureIndex
-from pgoutput.schemas import arrow
-from pgoutput.stream import StreamDecoder
+from logicalrep._index import SchemaVersions, message_columns
+from logicalrep._index.kernel import KernelIndex
+from logicalrep._index.pure import PureIndex
+from logicalrep.schemas import arrow
+from logicalrep.stream import StreamDecoder
 
 uneven = InsertBatch(relation_oid=1, new_rows=(("1",), (), ("1", None, "3")))
 stream = [
@@ -263,7 +263,7 @@ def test_column_decoder_returns_a_tuple_for_each_row(five: Path) -> None:
     run_here(
         five,
         """
-from pgoutput.columns import ColumnDecoder
+from logicalrep.columns import ColumnDecoder
 
 single = [Insert(relation_oid=1, new=row) for row in ROWS]
 update = Update(relation_oid=1, new=("1", "x"), key=("1", None))
@@ -292,9 +292,9 @@ RECORDINGS = """
 import tempfile
 import msgspec
 from pathlib import Path
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.recording import Recording, SegmentReader, record_capture_file
-from pgoutput import views
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.recording import Recording, SegmentReader, record_capture_file
+from logicalrep import views
 
 
 def recorded(folder, name, stream):
@@ -393,8 +393,8 @@ def test_messages_in_any_order_have_a_change_for_each_new_row(five: Path) -> Non
     run_here(
         five,
         """
-from pgoutput.stream import StreamDecoder
-from pgoutput.views import UnorderedDecoder, build_stream_context, decoded_batch
+from logicalrep.stream import StreamDecoder
+from logicalrep.views import UnorderedDecoder, build_stream_context, decoded_batch
 
 
 def decoded(messages):
@@ -427,7 +427,7 @@ def test_tables_in_memory_store_each_new_row(pure_five: Path) -> None:
         pure_five,
         RECORDINGS
         + """
-from pgoutput.stream import StreamDecoder, Tables, Transactions
+from logicalrep.stream import StreamDecoder, Tables, Transactions
 
 found = []
 for changes in (MULTIPLE, SINGLE, MULTIPLE[:-4], SINGLE[:-4], MULTIPLE[:-2], SINGLE[:-2]):
@@ -461,10 +461,10 @@ def test_replicas_have_each_new_row(pure_five: Path) -> None:
         RECORDINGS
         + """
 from deltalake import DeltaTable
-from pgoutput.recording import locate
-from pgoutput.apply import apply_changes
-from pgoutput.replica import replica_tables
-from pgoutput.views import read_changes
+from logicalrep.recording import locate
+from logicalrep.apply import apply_changes
+from logicalrep.replica import replica_tables
+from logicalrep.views import read_changes
 
 changes = {
     "multi": [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:]],
@@ -494,12 +494,12 @@ def test_a_chunk_that_ends_inside_a_message_loses_and_doubles_no_row(pure_five: 
         RECORDINGS
         + """
 from deltalake import DeltaTable
-from pgoutput.recording import locate
-from pgoutput.apply import apply_changes
-from pgoutput.replica import recorded_changes, replica_tables
-from pgoutput.views import read_changes
-from pgoutput.targets.delta.table import DeltaFormat, _Table
-from pgoutput.apply.pending_chunks import PendingChunks
+from logicalrep.recording import locate
+from logicalrep.apply import apply_changes
+from logicalrep.replica import recorded_changes, replica_tables
+from logicalrep.views import read_changes
+from logicalrep.targets.delta.table import DeltaFormat, _Table
+from logicalrep.apply.pending_chunks import PendingChunks
 
 
 class Killed(BaseException):
@@ -580,13 +580,13 @@ def test_spark_replicates_each_new_row(pure_five: Path) -> None:
         RECORDINGS
         + """
 from deltalake import DeltaTable
-from pgoutput.replica import replica_tables
-from pgoutput.spark import PgoutputDataSource, local_session, replicate
+from logicalrep.replica import replica_tables
+from logicalrep.spark import LogicalrepDataSource, local_session, replicate
 
 found = []
 with tempfile.TemporaryDirectory() as folder:
     session = local_session("multi", cores=1)
-    session.dataSource.register(PgoutputDataSource)
+    session.dataSource.register(LogicalrepDataSource)
     multi, single = (
         [InsertBatch(relation_oid=1, new_rows=ROWS[:2]), *MULTIPLE[2:-4]],
         [*SINGLE[:2], *SINGLE[4:-4]],
@@ -616,10 +616,10 @@ def test_columns_and_the_spark_writer_fill_new_fields(five: Path) -> None:
         """
 import tempfile
 from pathlib import Path
-from pgoutput.columns import encode_commits, encode_inserts
-from pgoutput.recording import SegmentReader
-from pgoutput.spark.transactions import write_partition
-from pgoutput.spark.write_plan import describe_table, plan_segments
+from logicalrep.columns import encode_commits, encode_inserts
+from logicalrep.recording import SegmentReader
+from logicalrep.spark.transactions import write_partition
+from logicalrep.spark.write_plan import describe_table, plan_segments
 
 numbers = [np.array([number, number + 1]) for number in (10, 20, 30)]
 expected = [

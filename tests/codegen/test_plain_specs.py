@@ -26,8 +26,8 @@ from codegen.files import write
 from codegen.load import load
 from codegen.render import render
 from codegen.yamlfile import YamlFile
-from pgoutput._walk import walk
-from pgoutput.errors import DecodeError, EncodeError
+from logicalrep._walk import walk
+from logicalrep.errors import DecodeError, EncodeError
 from tests.codegen.spec_copy import ROOT, Run
 from tests.codegen.test_json_schema import SCHEMA, errors
 from tests.server import Server
@@ -39,7 +39,7 @@ INSERT INTO t SELECT i, CASE i % 3 WHEN 0 THEN NULL ELSE repeat('é', i) END, i 
 FROM generate_series(1, 40) i;
 """
 QUERIES = """
-SET application_name = 'pgoutput';
+SET application_name = 'logicalrep';
 LISTEN news; NOTIFY news, 'payload with é';
 SELECT id, name, big, raw FROM t ORDER BY id;
 SELECT FROM t LIMIT 1;
@@ -136,7 +136,7 @@ def test_messages_of_a_server_survive(wire: Wire, sent: Bytes) -> None:
     (notice,) = found["NotificationResponse"]
     assert (notice.channel, notice.payload) == ("news", "payload with é")
     assert (
-        wire.messages.ParameterStatus(setting="application_name", setting_value="pgoutput")
+        wire.messages.ParameterStatus(setting="application_name", setting_value="logicalrep")
         in (found["ParameterStatus"])
     )
     assert found["Authentication"] == [wire.messages.Authentication(method=0)]

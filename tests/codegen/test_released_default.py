@@ -10,8 +10,8 @@ from tests.codegen.derived import run_python
 
 USES = {
     "scenario": """
-        from pgoutput.messages import XLogData
-        from pgoutput.synth import Scenario
+        from logicalrep.messages import XLogData
+        from logicalrep.synth import Scenario
 
         db = Scenario()
         assert db.options.proto_version == LATEST_RELEASED
@@ -24,16 +24,16 @@ USES = {
         assert Scenario(proto_version=NEW).options.proto_version == NEW
         """,
     "workload": """
-        from pgoutput.synth.workload import Workload
+        from logicalrep.synth.workload import Workload
 
         assert Workload(transactions=1).options.proto_version == LATEST_RELEASED
         """,
     "columns": """
         import numpy as np
         import pyarrow as pa
-        from pgoutput import messages
-        from pgoutput._build import fitted
-        from pgoutput.columns import encode_commits, encode_inserts
+        from logicalrep import messages
+        from logicalrep._build import fitted
+        from logicalrep.columns import encode_commits, encode_inserts
 
         (commit,) = encode_commits(*(np.array([one]) for one in (1, 2, 3))).to_pylist()
         expected = fitted(messages.Commit(commit_lsn=1, end_lsn=2, commit_time=3), LATEST_RELEASED)
@@ -43,10 +43,10 @@ USES = {
         assert CODECS[LATEST_RELEASED].decode(insert) == expected
         """,
     "JSON": """
-        from pgoutput import _protocols
-        from pgoutput.errors import EncodeError
-        from pgoutput.jsonlines import from_json, to_json
-        from pgoutput.messages import Commit
+        from logicalrep import _protocols
+        from logicalrep.errors import EncodeError
+        from logicalrep.jsonlines import from_json, to_json
+        from logicalrep.messages import Commit
 
         for message in (
             Commit(commit_lsn=1, end_lsn=2, commit_time=3),
@@ -75,9 +75,9 @@ USES = {
         import tempfile
         from pathlib import Path
         import pyarrow as pa
-        from pgoutput.recording import Recording
-        from pgoutput.spark.transactions import write_partition
-        from pgoutput.spark.write_plan import describe_table, plan_segments
+        from logicalrep.recording import Recording
+        from logicalrep.spark.transactions import write_partition
+        from logicalrep.spark.write_plan import describe_table, plan_segments
 
         batch = pa.record_batch({"id": [1, 2]})
         for given, expected in (({}, LATEST_RELEASED), ({"proto_version": str(NEW)}, NEW)):
@@ -95,14 +95,14 @@ USES = {
     "check --rules": """
         from io import StringIO
         from rich.console import Console
-        from pgoutput.cli.look.checking import show_rules
+        from logicalrep.cli.look.checking import show_rules
 
         for json in (False, True):
             show_rules(Console(file=StringIO()), json=json)
         """,
     "check": """
-        from pgoutput import messages as m
-        from pgoutput.stream.check import CheckOptions, check
+        from logicalrep import messages as m
+        from logicalrep.stream.check import CheckOptions, check
 
         for codec, version, more in ((v_old, OLD, {}), (v_new, NEW, {"flush_lsn": 9})):
             sent = [
@@ -114,16 +114,16 @@ USES = {
         """,
     "strategies": """
         from hypothesis import given, settings
-        from pgoutput.testing import strategies
-        from pgoutput.versions import CODECS
+        from logicalrep.testing import strategies
+        from logicalrep.versions import CODECS
 
         options = strategies._valid_options({})
         assert {one["proto_version"] for one in options} == {one for one in CODECS if one <= LATEST_RELEASED}
         assert {one["proto_version"] for one in strategies._valid_options({"proto_version": NEW})} == {NEW}
         """,
     "recorder": """
-        from pgoutput.errors import ReplicationError
-        from pgoutput.recorder import RecorderOptions
+        from logicalrep.errors import ReplicationError
+        from logicalrep.recorder import RecorderOptions
 
         server = SERVERS[NEW]
         assert RecorderOptions().negotiate(server)[0] == LATEST_RELEASED
@@ -137,7 +137,7 @@ USES = {
             raise AssertionError
         """,
     "stand-in server": """
-        from pgoutput.standin.replication.plugin_options import _check_proto_version
+        from logicalrep.standin.replication.plugin_options import _check_proto_version
 
         _check_proto_version(NEW, SERVERS[NEW])
         _check_proto_version(4, 18)
@@ -150,7 +150,7 @@ USES = {
         """,
     "command line": """
         from typer.testing import CliRunner
-        from pgoutput.cli.app import app
+        from logicalrep.cli.app import app
 
         def output(*arguments):
             done = CliRunner().invoke(app, list(arguments), input="")

@@ -1,4 +1,4 @@
-"""spec/README.md documents every key and rule, and the generator does not import pgoutput."""
+"""spec/README.md documents every key and rule, and the generator does not import logicalrep."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def test_the_readme_lists_every_word_of_expressions() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_codegen_does_not_import_pgoutput(path: Path) -> None:
+def test_codegen_does_not_import_logicalrep(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert not re.search(r"^\s*(from|import) pgoutput", source, re.MULTILINE)
+    assert not re.search(r"^\s*(from|import) logicalrep", source, re.MULTILINE)

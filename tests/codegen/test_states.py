@@ -10,7 +10,7 @@ import pytest
 from codegen.load import load
 from codegen.resolve import resolve
 from codegen.states import OUTSIDE, Diagram, diagram
-from pgoutput import messages
+from logicalrep import messages
 from tests.codec import corpus
 from tests.codegen.spec_copy import ROOT
 

@@ -77,7 +77,7 @@ JAVASCRIPT = r"""
 def generated(run: Run, spec: SpecCopy, out: Path) -> tuple[str, str]:
     """Return the generated Python module with the rules, and the page with the rules in JavaScript."""
     assert run("--release", "--spec", spec.folder, "--out", out).code == 0
-    python, page = (out / name for name in ("pgoutput/_rules.py", NAME))
+    python, page = (out / name for name in ("logicalrep/_rules.py", NAME))
     return python.read_text(encoding="utf-8"), page.read_text(encoding="utf-8")
 
 

@@ -35,7 +35,7 @@ def test_the_new_codec_decodes_and_encodes(five: Path) -> None:
     run_python(
         five,
         """
-        from pgoutput.stream import StreamDecoder
+        from logicalrep.stream import StreamDecoder
 
         commit = m.Commit(commit_lsn=1, end_lsn=2, commit_time=3, flush_lsn=4)
         states = (
@@ -85,13 +85,13 @@ def test_json_columns_recordings_and_views_support_the_new_version(five: Path) -
         import tempfile
         from pathlib import Path
         import pyarrow as pa
-        from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
-        from pgoutput.cli.testing.encoding import to_capture_file
-        from pgoutput.columns import ColumnDecoder
-        from pgoutput.jsonlines import from_json, to_json
-        from pgoutput.stream import StreamDecoder, Tables, Transactions
-        from pgoutput.recording import Recording, SegmentReader, record_capture_file
-        from pgoutput.views import ChangesView, MessagesView, plan_changes, read
+        from logicalrep.capturefile import CaptureFile, Header, encode_header, encode_record
+        from logicalrep.cli.testing.encoding import to_capture_file
+        from logicalrep.columns import ColumnDecoder
+        from logicalrep.jsonlines import from_json, to_json
+        from logicalrep.stream import StreamDecoder, Tables, Transactions
+        from logicalrep.recording import Recording, SegmentReader, record_capture_file
+        from logicalrep.views import ChangesView, MessagesView, plan_changes, read
 
         column = m.RelationColumn(
             flags=m.ColumnFlag.KEY, name="id", type_oid=23, type_modifier=-1
@@ -192,8 +192,8 @@ def test_schemas_protocol_tables_and_reference_have_the_new_version(five: Path) 
         five,
         """
         import pyarrow as pa
-        from pgoutput import _protocols, catalog, values, versions
-        from pgoutput.schemas import arrow, spark
+        from logicalrep import _protocols, catalog, values, versions
+        from logicalrep.schemas import arrow, spark
 
         assert arrow.MESSAGES.field("flush_lsn").type == pa.int64()
         assert arrow.BY_MESSAGE["Counters"].names == ["xid", "lsn", "counters", "_rescued_data"]
@@ -272,7 +272,7 @@ def test_javascript_decodes_and_encodes_all_kinds_of_fields_as_python(every_kind
         from pathlib import Path
         from random import Random
         from hypothesis import given, settings, strategies as st
-        from pgoutput import strategies
+        from logicalrep import strategies
         from tests.javascript.compare import NAMES, compare
         from tests.javascript.peer import Peer
 
@@ -304,8 +304,8 @@ def test_a_version_can_drop_fields_and_messages(every_kind: Path) -> None:
         every_kind,
         """
         import msgspec
-        from pgoutput import _protocols
-        from pgoutput._build import build, fitted
+        from logicalrep import _protocols
+        from logicalrep._build import build, fitted
 
         old = m.Origin(name="o", origin_lsn=3)
         new = fitted(old, LAST)
@@ -371,7 +371,7 @@ def test_a_field_in_a_struct_can_be_null_if_a_version_lacks_it(every_kind: Path)
     run_python(
         every_kind,
         """
-        from pgoutput.schemas import arrow, spark
+        from logicalrep.schemas import arrow, spark
 
         for name in ("name", "collation_name"):
             fields = arrow.RELATION_COLUMN.field(name), spark.RELATION_COLUMN[name]

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.codegen.derived import five, generate, run_python
 
 
 @pytest.mark.nightly  # `make specs` compiles kernels of other specs too
-@pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+@pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 def test_the_kernel_supports_the_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFLAGS", "-O0")  # compiles three times as fast
     out = generate(tmp_path, five)
-    hatch_build.build(out / "pgoutput/_kernel.pyx", out / "pgoutput")
+    hatch_build.build(out / "logicalrep/_kernel.pyx", out / "logicalrep")
     run_python(
         out,
         """
-        from pgoutput import compiled
-        from pgoutput.errors import DecodeError, EncodeError
-        from pgoutput.messages import Commit, InsertBatch, Counters, CounterState, Truncate, TruncateOption
+        from logicalrep import compiled
+        from logicalrep.errors import DecodeError, EncodeError
+        from logicalrep.messages import Commit, InsertBatch, Counters, CounterState, Truncate, TruncateOption
 
         functions = vars(compiled.kernel)
         assert (v_new.decode, v_new.encode) == (functions[f"decode_v{NEW}"], functions[f"encode_v{NEW}"])

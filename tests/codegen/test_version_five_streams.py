@@ -28,8 +28,8 @@ def release(spec: SpecCopy) -> None:
 
 SCENARIO = """
 import msgspec
-from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario
+from logicalrep.messages import XLogData
+from logicalrep.synth import Scenario
 
 
 def scenario(version, **options):
@@ -107,8 +107,8 @@ def test_check_accepts_a_scenario_and_finds_every_certain_fault(derived: Path) -
         derived,
         SCENARIO
         + """
-from pgoutput.stream.check import check
-from pgoutput.testing import FAULTS, Stream
+from logicalrep.stream.check import check
+from logicalrep.testing import FAULTS, Stream
 
 stream = Stream.of(scenario(LAST, **OPTIONS))
 assert list(check(stream.messages, stream.options)) == []
@@ -130,7 +130,7 @@ def test_check_reports_new_messages_that_break_a_rule(derived: Path) -> None:
         derived,
         SCENARIO
         + """
-from pgoutput.stream.check import CheckOptions, check
+from logicalrep.stream.check import CheckOptions, check
 
 data = data_of(scenario(LAST))
 tags = [one[:1] for one in data]
@@ -162,8 +162,8 @@ def test_random_scenarios_and_broken_streams_can_name_the_version(derived: Path)
         derived,
         """
         from hypothesis import HealthCheck, given, settings
-        from pgoutput.stream.check import check
-        from pgoutput.testing import broken_streams, streams
+        from logicalrep.stream.check import check
+        from logicalrep.testing import broken_streams, streams
 
         quick = settings(
             max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -192,11 +192,11 @@ def test_a_recorder_stores_the_stream_that_a_stand_in_server_sends(derived: Path
         SCENARIO
         + f"""
 from pathlib import Path
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Recorder, RecorderOptions
-from pgoutput.recording import RecordingReader
-from pgoutput.standin import RecordedSource, StandIn
-from pgoutput.synth.export import write_capture_file, write_recording
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import Recorder, RecorderOptions
+from logicalrep.recording import RecordingReader
+from logicalrep.standin import RecordedSource, StandIn
+from logicalrep.synth.export import write_capture_file, write_recording
 
 folder = Path({str(tmp_path)!r})
 db = scenario(LAST, **OPTIONS)
@@ -243,12 +243,12 @@ def test_a_workload_is_legal_and_recorded_in_whole_transactions(derived: Path, t
 import io
 from pathlib import Path
 import pyarrow as pa
-from pgoutput.recording import RecordingReader, SegmentWriter, SessionStart, batch_tracker, read_metadata
-from pgoutput.recording import list_segments
-from pgoutput.recording.stream_state import StreamState
-from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth.workload import Range, Workload, write_capture_file, write_recording
-from pgoutput.capturefile import CaptureFile
+from logicalrep.recording import RecordingReader, SegmentWriter, SessionStart, batch_tracker, read_metadata
+from logicalrep.recording import list_segments
+from logicalrep.recording.stream_state import StreamState
+from logicalrep.stream.check import CheckOptions, check
+from logicalrep.synth.workload import Range, Workload, write_capture_file, write_recording
+from logicalrep.capturefile import CaptureFile
 
 folder = Path({str(tmp_path)!r})
 for streaming in ("off", "parallel"):
@@ -307,11 +307,11 @@ def test_a_snapshot_has_neutral_values_in_new_fields(derived: Path, tmp_path: Pa
         f"""
 from pathlib import Path
 import pyarrow as pa
-from pgoutput.columns import encode_inserts
-from pgoutput.jsonlines import from_json
-from pgoutput.recorder.catalogs.publications import PublishedTable
-from pgoutput.recorder.snapshots.segment import SnapshotSegment
-from pgoutput.recording import Directory, RecordingReader, Source, read_metadata
+from logicalrep.columns import encode_inserts
+from logicalrep.jsonlines import from_json
+from logicalrep.recorder.catalogs.publications import PublishedTable
+from logicalrep.recorder.snapshots.segment import SnapshotSegment
+from logicalrep.recording import Directory, RecordingReader, Source, read_metadata
 
 source = Source(
     recording="r", system_identifier="", server_version="20.0", database="d", slot="s",
@@ -344,10 +344,10 @@ def test_copied_rows_are_one_message_if_the_version_has_one(derived: Path) -> No
     run_python(
         derived,
         """
-        from pgoutput.messages import XLogData
-        from pgoutput.stream import StreamDecoder, Transactions
-        from pgoutput.synth import Scenario
-        from pgoutput.synth.workload import fit_profile
+        from logicalrep.messages import XLogData
+        from logicalrep.stream import StreamDecoder, Transactions
+        from logicalrep.synth import Scenario
+        from logicalrep.synth.workload import fit_profile
 
         counters = m.Counters(lsn=0, counters=())
         payload = ["Commit", "Begin", "Counters"]
@@ -376,10 +376,10 @@ def test_faults_damage_the_rows_of_a_list(derived: Path) -> None:
     run_python(
         derived,
         """
-        from pgoutput.stream.check import check
-        from pgoutput.synth import Scenario
-        from pgoutput.testing import FAULTS, Stream
-        from pgoutput.versions import CODECS
+        from logicalrep.stream.check import check
+        from logicalrep.synth import Scenario
+        from logicalrep.testing import FAULTS, Stream
+        from logicalrep.versions import CODECS
 
         db = Scenario(proto_version=NEW)
         table = db.table("public.t", id="int8 key", v="text")
@@ -413,12 +413,12 @@ def test_clients_of_older_versions_get_rows_one_by_one(derived: Path, tmp_path: 
         from itertools import product
         from pathlib import Path
 
-        from pgoutput.messages import XLogData
-        from pgoutput.standin import PluginOptions, RecordedSource
-        from pgoutput.stream import StreamDecoder
-        from pgoutput.stream.check import CheckOptions, check
-        from pgoutput.synth import Scenario
-        from pgoutput.synth.export import write_recording
+        from logicalrep.messages import XLogData
+        from logicalrep.standin import PluginOptions, RecordedSource
+        from logicalrep.stream import StreamDecoder
+        from logicalrep.stream.check import CheckOptions, check
+        from logicalrep.synth import Scenario
+        from logicalrep.synth.export import write_recording
 
         folder = Path({str(tmp_path)!r})
         counters = m.Counters(lsn=0, counters=())
@@ -468,9 +468,9 @@ def test_decode_and_inspect_show_each_row_and_each_payload(derived: Path, tmp_pa
         f"""
         from typer.testing import CliRunner
 
-        from pgoutput.cli.app import app
-        from pgoutput.synth import Scenario
-        from pgoutput.synth.export import write_capture_file
+        from logicalrep.cli.app import app
+        from logicalrep.synth import Scenario
+        from logicalrep.synth.export import write_capture_file
 
         db = Scenario(proto_version=NEW)
         table = db.table("public.t", id="int8 key", v="text")
@@ -503,10 +503,10 @@ def test_vectors_have_the_messages_of_a_version_once_it_is_released(tmp_path: Pa
     run_python(
         generate(tmp_path, six, release),
         """
-        from pgoutput.jsonlines import to_json
-        from pgoutput.stream import StreamDecoder
-        from pgoutput.vectors.illegal import illegal_vectors
-        from pgoutput.vectors.legal import message_vectors
+        from logicalrep.jsonlines import to_json
+        from logicalrep.stream import StreamDecoder
+        from logicalrep.vectors.illegal import illegal_vectors
+        from logicalrep.vectors.legal import message_vectors
 
         legal = list(message_vectors())
         for vector in legal:
@@ -533,9 +533,9 @@ def test_synth_sends_new_messages_of_known_roles(derived: Path, tmp_path: Path) 
 
         from typer.testing import CliRunner
 
-        import pgoutput.cli.testing.synthesis
-        from pgoutput.capturefile import CaptureFile
-        from pgoutput.cli.app import app
+        import logicalrep.cli.testing.synthesis
+        from logicalrep.capturefile import CaptureFile
+        from logicalrep.cli.app import app
 
         for version in (OLD, NEW):
             path = {str(tmp_path)!r} + f"/{{version}}.jsonl"

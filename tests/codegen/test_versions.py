@@ -44,7 +44,7 @@ def test_removing_the_oldest_version_needs_two_steps(run: Run, spec: SpecCopy, t
     lock = json.loads(lock_text)
     del lock[label]
     assert json.loads(spec.read("released.json")) == lock
-    assert not (tmp_path / f"out/pgoutput/{label}.py").exists()
+    assert not (tmp_path / f"out/logicalrep/{label}.py").exists()
     assert run("--check", *arguments) == (0, "", "")
 
     result = run("remove", label, *arguments)
@@ -96,9 +96,9 @@ def test_codecs_of_other_versions_decode_and_encode(later: Path) -> None:
     run_python(
         later,
         f"""
-        from pgoutput import messages
-        from pgoutput.stream import StreamDecoder
-        from pgoutput.versions import CODECS
+        from logicalrep import messages
+        from logicalrep.stream import StreamDecoder
+        from logicalrep.versions import CODECS
 
         assert [*CODECS] == [*range({OLDEST + 1}, {NEWEST + 3})]
         for number, codec in CODECS.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.columns.without_kernel import pure
 
 

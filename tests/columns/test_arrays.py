@@ -1,4 +1,4 @@
-"""Only `pgoutput._arrays` builds Arrow arrays from buffers and reads the buffers of Arrow arrays."""
+"""Only `logicalrep._arrays` builds Arrow arrays from buffers and reads the buffers of Arrow arrays."""
 
 from __future__ import annotations
 

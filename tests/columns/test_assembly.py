@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import compiled, messages as m, v4
-from pgoutput.columns import (
+from logicalrep import compiled, messages as m, v4
+from logicalrep.columns import (
     Cells,
     assembly,
     cells as cells_module,
@@ -24,7 +24,7 @@ from pgoutput.columns import (
     encode_updates,
     encode_xlog_data,
 )
-from pgoutput.errors import EncodeError
+from logicalrep.errors import EncodeError
 from tests.columns.without_kernel import outcome, pure
 
 pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=compiled.HOW)

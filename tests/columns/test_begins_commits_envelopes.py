@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import envelope, messages as m
-from pgoutput.columns import (
+from logicalrep import envelope, messages as m
+from logicalrep.columns import (
     decode_copy_data,
     decode_xlog_data,
     encode_begins,
@@ -16,7 +16,7 @@ from pgoutput.columns import (
     encode_copy_data,
     encode_xlog_data,
 )
-from pgoutput.errors import EncodeError
+from logicalrep.errors import EncodeError
 from tests.versions import OLDEST, PLAIN
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernel")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pgoutput import messages as m
-from pgoutput._index import index_messages
-from pgoutput._index.pure import PureIndex
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder
+from logicalrep import messages as m
+from logicalrep._index import index_messages
+from logicalrep._index.pure import PureIndex
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Message
+from logicalrep.stream import StreamDecoder
 from tests.versions import WRITTEN, WRITTEN_CODEC, needs_version
 
 BLOCK: list[Message] = [

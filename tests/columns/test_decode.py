@@ -12,18 +12,18 @@ from hypothesis import given, settings, strategies as st
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
 
-from pgoutput import messages as m, v4
-from pgoutput._roles import has_role, meaning_of, tuples
-from pgoutput.columns import ColumnDecoder, DecodedBatch, Tuples
-from pgoutput.columns.decode import HEADERS
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Cell, Message, Relation, TupleData
-from pgoutput.schemas import arrow as schemas
-from pgoutput.stream import StreamDecoder
-from pgoutput.testing import Stream, streams
-from pgoutput.values import base_types, to_arrow, to_text
-from pgoutput.wire import UNCHANGED, shown_text, stored_name, to_datetime
+from logicalrep import messages as m, v4
+from logicalrep._roles import has_role, meaning_of, tuples
+from logicalrep.columns import ColumnDecoder, DecodedBatch, Tuples
+from logicalrep.columns.decode import HEADERS
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Cell, Message, Relation, TupleData
+from logicalrep.schemas import arrow as schemas
+from logicalrep.stream import StreamDecoder
+from logicalrep.testing import Stream, streams
+from logicalrep.values import base_types, to_arrow, to_text
+from logicalrep.wire import UNCHANGED, shown_text, stored_name, to_datetime
 from tests.codec import corpus, fuzz
 from tests.effort import examples, mostly_nightly
 from tests.messages import STOP, make_column, make_relation, start_block

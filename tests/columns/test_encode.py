@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import messages as m, v4
-from pgoutput.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
-from pgoutput.errors import EncodeError
-from pgoutput.messages import Cell, Message, TupleData
-from pgoutput.wire import UNCHANGED
+from logicalrep import messages as m, v4
+from logicalrep.columns import encode_cells, encode_deletes, encode_inserts, encode_updates
+from logicalrep.errors import EncodeError
+from logicalrep.messages import Cell, Message, TupleData
+from logicalrep.wire import UNCHANGED
 from tests.codec import corpus
 from tests.versions import PLAIN
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import compiled, envelope
-from pgoutput.columns import decode_xlog_data
-from pgoutput.errors import DecodeError
-from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.wire import Buffer
+from logicalrep import compiled, envelope
+from logicalrep.columns import decode_xlog_data
+from logicalrep.errors import DecodeError
+from logicalrep.messages import PrimaryKeepalive, XLogData
+from logicalrep.wire import Buffer
 from tests.codec import corpus
 from tests.columns import without_kernel
 

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import _protocols, catalog, compiled, messages as m, v2
-from pgoutput._arrays import Numbers
-from pgoutput._index import MessageIndex, read_column, read_texts
-from pgoutput._index.kernel import KernelIndex
-from pgoutput._index.pure import PureIndex
-from pgoutput.messages import Cell, Streaming
-from pgoutput.stream import StreamDecoder
-from pgoutput.testing import Stream, streams
-from pgoutput.values import arrow_type
-from pgoutput.versions import CODECS, OPTIONS
+from logicalrep import _protocols, catalog, compiled, messages as m, v2
+from logicalrep._arrays import Numbers
+from logicalrep._index import MessageIndex, read_column, read_texts
+from logicalrep._index.kernel import KernelIndex
+from logicalrep._index.pure import PureIndex
+from logicalrep.messages import Cell, Streaming
+from logicalrep.stream import StreamDecoder
+from logicalrep.testing import Stream, streams
+from logicalrep.values import arrow_type
+from logicalrep.versions import CODECS, OPTIONS
 from tests.codec import corpus, fuzz
 from tests.columns.unusual_cells import UNUSUAL_CELLS
 from tests.effort import examples, mostly_nightly
@@ -29,7 +29,7 @@ from tests.messages import start_block
 from tests.values import binary_samples, text_samples
 from tests.versions import OLDEST, PLAIN
 
-pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 FIELDS = {field.name: field for message in _protocols.ALL_VERSIONS.messages for field in message.members}
 TUPLES = [name for name, field in FIELDS.items() if field.kind == "tuple"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgoutput.messages import UNCHANGED, Cell
+from logicalrep.messages import UNCHANGED, Cell
 
 TEXTS = (
     r"""

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgoutput import compiled
-from pgoutput.errors import EncodeError
+from logicalrep import compiled
+from logicalrep.errors import EncodeError
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A random program of DDL, publication changes and kills; each table that differs must be reported.
 
 `python -m tests.crash.ddl --minutes 20 --version 14 --seed 1`. The server's tables are compared with the
-Delta tables by the program's own SELECT, not by `pgoutput verify`. A table that differs must be reported by
-the recorder (as incomplete), by `replica_tables` and by `pgoutput verify`. False reports are counted.
+Delta tables by the program's own SELECT, not by `logicalrep verify`. A table that differs must be reported by
+the recorder (as incomplete), by `replica_tables` and by `logicalrep verify`. False reports are counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import msgspec
 import psycopg
 from deltalake import DeltaTable
 
-from pgoutput.errors import PgoutputError
-from pgoutput.recording import list_segments, read_metadata
-from pgoutput.replica import Dropped, replica_table, replica_tables, replicate
-from pgoutput.verification import verify_tables
+from logicalrep.errors import LogicalrepError
+from logicalrep.recording import list_segments, read_metadata
+from logicalrep.replica import Dropped, replica_table, replica_tables, replicate
+from logicalrep.verification import verify_tables
 from tests.recorder.lab import Lab
 from tests.replica.tables import row_texts
 from tests.server import WHEEL_VERSION, Server
@@ -71,7 +71,7 @@ class Outcome(msgspec.Struct):
     different: int = 0
     """Number of comparisons that found a difference, reported or not."""
     silent: list[str] = msgspec.field(default_factory=list)
-    """Descriptions of the differences that recorder, replica or `pgoutput verify` did not report."""
+    """Descriptions of the differences that recorder, replica or `logicalrep verify` did not report."""
     alarms: list[str] = msgspec.field(default_factory=list)
     """False reports: tables that became incomplete in rounds of harmless statements, with the reasons."""
 
@@ -411,9 +411,9 @@ class Program:
         return _Recorder([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def kill_replica(self) -> None:
-        """Run `pgoutput replicate` in a process, and kill it after a short time."""
+        """Run `logicalrep replicate` in a process, and kill it after a short time."""
         places = "--recording", str(self.lab.folder), "--target", str(self.target)
-        command = [sys.executable, "-m", "pgoutput.cli", "replicate", *places, "--dropped", self._dropped]
+        command = [sys.executable, "-m", "logicalrep.cli", "replicate", *places, "--dropped", self._dropped]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(self.random.uniform(0.5, 2))
             process.kill()
@@ -527,10 +527,10 @@ def main() -> None:
     arguments = parser.parse_args()
     end, total, seed = time.monotonic() + 60 * arguments.minutes, Outcome(), arguments.seed
     while time.monotonic() < end:
-        with tempfile.TemporaryDirectory(prefix="pgoutput-ddl-") as folder:
+        with tempfile.TemporaryDirectory(prefix="logicalrep-ddl-") as folder:
             try:
                 found = run_program(Random(seed), Path(folder), arguments.version, 6)
-            except PgoutputError as error:
+            except LogicalrepError as error:
                 print(f"seed {seed}: ended: {error}", flush=True)
                 found = Outcome()
         print(f"seed {seed}: {shown(found)}", flush=True)

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingInUse
-from pgoutput.recorder import Event, Recorder, RecorderOptions
-from pgoutput.recorder.storage import lease
+from logicalrep.errors import RecordingInUse
+from logicalrep.recorder import Event, Recorder, RecorderOptions
+from logicalrep.recorder.storage import lease
 
 SLOT: Final = "crash"
 PUBLICATION: Final = "crash"
@@ -51,7 +51,7 @@ def main() -> None:
         try:
             recorder.run(until="now" if until == "now" else None)
             break
-        except RecordingInUse:  # `pgoutput verify` records up to an LSN
+        except RecordingInUse:  # `logicalrep verify` records up to an LSN
             time.sleep(0.1)
 
 

@@ -15,8 +15,8 @@ import msgspec
 import psycopg
 from psycopg import pq
 
-from pgoutput.messages import Cell, Insert, Truncate
-from pgoutput.recording import (
+from logicalrep.messages import Cell, Insert, Truncate
+from logicalrep.recording import (
     PathOrUri,
     RecordingReader,
     find_inconsistencies,
@@ -24,7 +24,7 @@ from pgoutput.recording import (
     read_metadata,
     segments_at,
 )
-from pgoutput.stream import Tables
+from logicalrep.stream import Tables
 from tests.crash import publisher
 from tests.server import Server
 

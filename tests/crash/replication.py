@@ -4,7 +4,7 @@
 
 Recorder, replica and server are killed, tables join and leave the publication, and snapshots of tables are
 requested. Tables of the replica, and files about its progress, are replaced by older copies or removed. Rows
-of the replica are changed, which `pgoutput verify` must find. In the end each published table
+of the replica are changed, which `logicalrep verify` must find. In the end each published table
 of the replica must equal the server's table. After a failure the folder with the recording, the replica, the
 server's rows and the logs is kept.
 """
@@ -31,10 +31,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import is_requested, request_snapshot
-from pgoutput.recording import Location, Recording
-from pgoutput.replica import replica_tables, use_iceberg
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import is_requested, request_snapshot
+from logicalrep.recording import Location, Recording
+from logicalrep.replica import replica_tables, use_iceberg
 from tests.crash.recorder import PUBLICATION
 from tests.crash.run import draw_options
 from tests.crash.shapes import QUIET, Tables
@@ -52,9 +52,9 @@ ENGINES: Final[dict[Engine, tuple[str, ...]]] = {
     "direct": ("",),
     "mixed": ("--spark", ""),
 }
-"""By engine, options of `pgoutput replicate`; each of its runs takes the next one, from the first again."""
+"""By engine, options of `logicalrep replicate`; each of its runs takes the next one, from the first again."""
 UPDATES: Final = "", "--updates=vectors", "--updates=vectors", "--updates=rewrite"
-"""Options of `pgoutput replicate`, one of which is chosen at random for each of its runs."""
+"""Options of `logicalrep replicate`, one of which is chosen at random for each of its runs."""
 
 SEGMENT_BYTES: Final = 1 << 17, 1 << 20
 """Sizes at which the recorder ends a segment, one of which is chosen at random."""
@@ -186,7 +186,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A run of `pgoutput verify`, which compares the replica with the server."""
+    """A run of `logicalrep verify`, which compares the replica with the server."""
 
     program: Program
     began: float
@@ -268,7 +268,7 @@ class Run:
         places = [f"--recording={self.recording}", f"--target={self.target}"]
         self.recorder = self._stack.enter_context(Program("recorder", recorder, folder))
         self.replica = self._stack.enter_context(
-            Program("replica", ["pgoutput.cli", "replicate", *places, *history], folder)
+            Program("replica", ["logicalrep.cli", "replicate", *places, *history], folder)
         )
 
     def __enter__(self) -> Self:
@@ -308,11 +308,11 @@ class Run:
         self.recorder.start("", str(die_at), *self._segments)
 
     def start_replica(self) -> None:
-        """Start `pgoutput replicate --follow` with the next engine."""
+        """Start `logicalrep replicate --follow` with the next engine."""
         self.replica.start("--follow", *self._engine())
 
     def _engine(self) -> list[str]:
-        """Return the options of the next run of `pgoutput replicate`: its engine, and how it removes rows."""
+        """Return the options of the next run of `logicalrep replicate`: engine, and how it removes rows."""
         options = [next(self._engines), self.random.choice(UPDATES)]
         self.log(f"replica: {' '.join(options)}")
         return [option for option in options if option]
@@ -336,7 +336,7 @@ class Run:
         self._requests.append(Request(path, tables, time.monotonic()))
 
     def compare(self) -> None:
-        """Change rows of the replica and start `pgoutput verify`, unless that or a repair is running."""
+        """Change rows of the replica and start `logicalrep verify`, unless that or a repair is running."""
         requested = {name for one in self._requests for name in one.tables}
         if self._comparison is not None or not (self.target / "_owner.json").exists() or requested & {*QUIET}:
             return
@@ -362,11 +362,11 @@ class Run:
         return {name for name in self._changed if self._position(name) > self._changed_at[name]}
 
     def _verify(self, *options: str) -> Program:
-        """Start `pgoutput verify`; return the program."""
+        """Start `logicalrep verify`; return the program."""
         self._comparisons += 1
         places = [f"--recording={self.recording}", f"--target={self.target}", f"--dsn={self.server.dsn}"]
         program = Program(
-            f"verify-{self._comparisons}", ["pgoutput.cli", "verify", "--json", *places], self._folder
+            f"verify-{self._comparisons}", ["logicalrep.cli", "verify", "--json", *places], self._folder
         )
         self._stack.enter_context(program)
         program.start(*options)
@@ -378,7 +378,7 @@ class Run:
         return {f"{one['namespace']}.{one['name']}" for one in state["incomplete"]}
 
     def _check_comparison(self) -> None:
-        """If `pgoutput verify` has ended, check its verdicts, and have the changed rows repaired.
+        """If `logicalrep verify` has ended, check its verdicts, and have the changed rows repaired.
 
         Changed rows must be found. Other rows may only differ in tables that have joined or left the
         publication just before. A kill of recorder or server may interrupt the comparison.
@@ -428,7 +428,7 @@ class Run:
         return max(0, open_table(self.target / name).position.commit_lsn)
 
     def _prove(self) -> None:
-        """Run `pgoutput verify --repair`, then compare again; now all tables must be equal."""
+        """Run `logicalrep verify --repair`, then compare again; now all tables must be equal."""
         self.recorder.start("", "0", *self._segments)
         end = time.monotonic() + PATIENCE
         while not self._changed and self._is_repairing():
@@ -750,7 +750,7 @@ def main() -> None:
     parser.add_argument("--iceberg", action="store_true", help="keep Iceberg tables")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
-    folder = Path(tempfile.mkdtemp(prefix="pgoutput-replica-"))
+    folder = Path(tempfile.mkdtemp(prefix="logicalrep-replica-"))
     try:
         outcome = replicate(folder, **vars(arguments))
         print(outcome)

@@ -24,8 +24,8 @@ from typing import Self
 
 import msgspec
 
-from pgoutput.recorder import RecorderOptions
-from pgoutput.recording import STATE_FILE, locate
+from logicalrep.recorder import RecorderOptions
+from logicalrep.recording import STATE_FILE, locate
 from tests import store
 from tests.crash import publisher
 from tests.crash.recorder import PUBLICATION, SLOT
@@ -330,7 +330,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
     failovers = arguments.failovers if arguments.version == WHEEL_VERSION else 0
-    with tempfile.TemporaryDirectory(prefix="pgoutput-crash-") as temporary, ExitStack() as servers:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-crash-") as temporary, ExitStack() as servers:
         folder, url = arguments.keep or Path(temporary), ""
         if arguments.store:
             url = f"s3://{store.BUCKET}/recording"

@@ -2,9 +2,9 @@
 
 `python -m tests.crash.self_check --seconds 1800 --seed 1`
 
-`pgoutput sync` follows a server while rows change, tables are altered, made, dropped, rewritten and published
-anew, and savepoints are rolled back. A table in which the self-check finds a difference is a false alarm,
-unless `pgoutput verify` finds one too.
+`logicalrep sync` follows a server while rows change, tables are altered, made, dropped, rewritten and
+published anew, and savepoints are rolled back. A table in which the self-check finds a difference is a false
+alarm, unless `logicalrep verify` finds one too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
         connection.execute("CREATE PUBLICATION p FOR ALL TABLES")
         target, log = Path(folder, "lake"), Path(folder, "log")
         places = [f"--dsn={server.dsn}", f"--target={target}"]
-        command = [sys.executable, "-m", "pgoutput.cli", "sync", *places, "--publication=p", "--log=json"]
+        command = [sys.executable, "-m", "logicalrep.cli", "sync", *places, "--publication=p", "--log=json"]
         with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as sync:
             try:
                 found = change(connection, random, arguments.seconds, arguments.migrations, log)

@@ -1,6 +1,6 @@
 """Small crash tests of the recorder; `make crash` runs large crash tests.
 
-The environment variable PGOUTPUT_TEST_VERSION, which `make matrix` sets, chooses the server's version.
+The environment variable LOGICALREP_TEST_VERSION, which `make matrix` sets, chooses the server's version.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_a_recording_begun_with_a_snapshot_under_load_equals_the_tables(tmp_path
     with Server(VERSION) as server:
         with server.connect() as connection:
             prepare(connection, VERSION, 20_000)
-        command = [sys.executable, "-m", "pgoutput.cli", "record", "--dsn", server.dsn, "--slot", "s"]
+        command = [sys.executable, "-m", "logicalrep.cli", "record", "--dsn", server.dsn, "--slot", "s"]
         command += ["--publication", PUBLICATION, "--recording", str(folder), "--snapshot", "--log", "json"]
         command += ["--segment-seconds", "1"]
         with (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from benchmarks.memory import record
-from pgoutput.recorder import Event, TableComplete
-from pgoutput.recorder.snapshots.copy_folder import CopiedRange, CopiedTable
+from logicalrep.recorder import Event, TableComplete
+from logicalrep.recorder.snapshots.copy_folder import CopiedRange, CopiedTable
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
@@ -23,8 +23,8 @@ RANGE_BYTES = 1 << 19
 
 RECORDER = f"""
 import sys
-from pgoutput.recorder import Recorder
-from pgoutput.recorder.snapshots import copy_folder, ranges
+from logicalrep.recorder import Recorder
+from logicalrep.recorder.snapshots import copy_folder, ranges
 ranges.RANGE_BYTES = {RANGE_BYTES}
 copy_folder._SAVE_SECONDS = 0
 Recorder(*sys.argv[1:3], ["p"], sys.argv[3], snapshot=True, create_slot=True, workers=2).run()
@@ -37,7 +37,7 @@ def test_a_large_copy_goes_on_after_each_of_ten_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are changed while the recorder runs and while it does not; finished ranges are kept."""
-    monkeypatch.setattr("pgoutput.recorder.snapshots.ranges.RANGE_BYTES", RANGE_BYTES)
+    monkeypatch.setattr("logicalrep.recorder.snapshots.ranges.RANGE_BYTES", RANGE_BYTES)
     chance = random.Random(1)
     with Server(VERSION, max_wal_size="8GB") as server, Lab(server, tmp_path) as lab:
         lab.run(

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from benchmarks.memory import RECORDER
-from pgoutput.replica import replica_tables
+from logicalrep.replica import replica_tables
 from tests.server import Server
 
 MEGABYTE = 1 << 20
@@ -44,7 +44,7 @@ def peaks(server: Server, folder: Path, rows: int) -> tuple[int, int]:
 
 
 def run(*arguments: str | Path) -> int:
-    """Run a command of pgoutput; return its peak resident memory, in bytes."""
+    """Run a command of logicalrep; return its peak resident memory, in bytes."""
     done = subprocess.run(
         [sys.executable, "-c", RECORDER, *arguments], capture_output=True, text=True, check=True
     )

@@ -9,9 +9,9 @@ from threading import Thread
 import psycopg
 import pytest
 
-from pgoutput.messages import Insert, Streaming, StreamPrepare
-from pgoutput.recorder import Recorder, RecorderOptions
-from pgoutput.recording import RecordingReader
+from logicalrep.messages import Insert, Streaming, StreamPrepare
+from logicalrep.recorder import Recorder, RecorderOptions
+from logicalrep.recording import RecordingReader
 from tests.server import Server
 
 

@@ -21,10 +21,10 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-from pgoutput.errors import DecodeError, PgoutputError
-from pgoutput.recorder import Connected, Recorder, RecorderOptions, Stored
-from pgoutput.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
-from pgoutput.standin import Faults, RecordedSource, StandIn
+from logicalrep.errors import DecodeError, LogicalrepError
+from logicalrep.recorder import Connected, Recorder, RecorderOptions, Stored
+from logicalrep.recording import RecordingReader, find_inconsistencies, list_segments, read_metadata
+from logicalrep.standin import Faults, RecordedSource, StandIn
 from tests.crash.ddl import run_program, shown
 from tests.crash.replication import Engine, replicate
 from tests.crash.run import crash
@@ -40,8 +40,8 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def versions() -> list[int]:
-    """Return the server versions to test: that of the wheel, and those from 14 on in $PGOUTPUT_SERVERS."""
-    folder = os.environ.get("PGOUTPUT_SERVERS")
+    """Return the server versions to test: that of the wheel, and those from 14 on in $LOGICALREP_SERVERS."""
+    folder = os.environ.get("LOGICALREP_SERVERS")
     found = [int(one.name) for one in Path(folder).glob("[0-9]*")] if folder else []
     return [WHEEL_VERSION, *sorted(version for version in found if version >= 14)]
 
@@ -137,7 +137,7 @@ def damage_round(random: Random, folder: Path) -> str:
             path.write_bytes(damaged)
             try:
                 assert committed(lab.folder) == expected, f"a flipped bit in {path.name} was not noticed"
-            except PgoutputError as error:
+            except LogicalrepError as error:
                 if path.name not in str(error):
                     raise AssertionError("the error does not name the damaged segment") from error
                 named += 1
@@ -245,7 +245,7 @@ def record_while(random: Random, lab: Lab, disturb: Callable[[], object]) -> Non
                     disturb()
                 change(random, lab)
                 recording.wait(Stored, stored + 1)
-    except (PgoutputError, OSError):
+    except (LogicalrepError, OSError):
         pass
 
 
@@ -273,14 +273,14 @@ def judge(lab: Lab) -> str:
         if metadata[-1].incomplete:
             return "an incomplete table is reported"
         lab.assert_equal()
-    except PgoutputError as error:
+    except LogicalrepError as error:
         return f"refused: {error}"
     return "equal"
 
 
 def run_cli(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command `pgoutput` in another process."""
-    command = [sys.executable, "-m", "pgoutput.cli", *map(str, arguments)]
+    """Run the command `logicalrep` in another process."""
+    command = [sys.executable, "-m", "logicalrep.cli", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, **options)
 
 
@@ -300,7 +300,7 @@ def run_round(name: str, seed: int) -> None:
     """Run the round with this name and seed in this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and folders are removed
     random = Random(f"{name} {seed}")
-    with tempfile.TemporaryDirectory(prefix="pgoutput-torture-") as folder:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-torture-") as folder:
         print(ROUNDS[name][1](random, Path(folder)))
 
 

@@ -1,4 +1,4 @@
-"""Changes of a replica that `pgoutput verify` must find, and its verdicts."""
+"""Changes of a replica that `logicalrep verify` must find, and its verdicts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyiceberg.exceptions import CommitFailedException
 
-from pgoutput.replica import replica_tables
+from logicalrep.replica import replica_tables
 from tests.crash.shapes import QUIET
 from tests.replica.tables import open_table, read_table
 from tests.targets.formats import iceberg_table
 
 Verdict: TypeAlias = dict[str, Any]
-"""A line that `pgoutput verify --json` prints: the result of one table."""
+"""A line that `logicalrep verify --json` prints: the result of one table."""
 
 CHANGED_ROWS: Final = 100
 """Largest number of ids whose rows in the replica one call of `change_rows` changes."""
@@ -82,7 +82,7 @@ def _ids(place: str) -> list[int]:
 
 
 def read_verdicts(output: str) -> list[Verdict]:
-    """Return the verdicts in the output of `pgoutput verify --json`."""
+    """Return the verdicts in the output of `logicalrep verify --json`."""
     return [msgspec.json.decode(line) for line in output.splitlines() if line.startswith("{")]
 
 

@@ -20,15 +20,15 @@ import pytest
 from deltalake import DeltaTable
 
 from docs.hooks import OTHER_PAGES, metrics_table, options_table, parameters, public_modules
-from pgoutput import PgoutputError, _protocols, errors, messages, v4
-from pgoutput.capturefile import CaptureFile
-from pgoutput.cli.record.metrics import RECORDER
-from pgoutput.cli.replicate.metrics import REPLICA
-from pgoutput.standin import Faults
-from pgoutput.standin.faults import Incident
-from pgoutput.versions import CODECS
-from pgoutput.views import CHANGES, MESSAGES, SCHEMA
-from pgoutput.wire import format_lsn
+from logicalrep import LogicalrepError, _protocols, errors, messages, v4
+from logicalrep.capturefile import CaptureFile
+from logicalrep.cli.record.metrics import RECORDER
+from logicalrep.cli.replicate.metrics import REPLICA
+from logicalrep.standin import Faults
+from logicalrep.standin.faults import Incident
+from logicalrep.versions import CODECS
+from logicalrep.views import CHANGES, MESSAGES, SCHEMA
+from logicalrep.wire import format_lsn
 from tests.conftest import Run
 from tests.docs.check_site import public_names
 from tests.recording import recordings
@@ -74,11 +74,11 @@ def examples(page: Path | str, language: str = "python") -> list[str]:
 
 
 def command_lines(page: Path | str) -> list[list[str]]:
-    """Return the arguments of each call of `pgoutput` in the shell blocks of a page."""
+    """Return the arguments of each call of `logicalrep` in the shell blocks of a page."""
     lines = "".join(examples(page, "sh")).splitlines()
     commands = [command for line in lines for command in line.partition("#")[0].split("|")]
     words = [shlex.split(command.partition(">")[0]) for command in commands]
-    return [one[1:] for one in words if one[:1] == ["pgoutput"]]
+    return [one[1:] for one in words if one[:1] == ["logicalrep"]]
 
 
 DECODE, SPARK, PYSPARK_IN_README, SCENARIO_IN_README = examples(README)
@@ -294,7 +294,7 @@ def test_the_tutorial(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch,
             assert printed == block
         else:
             for line in block.splitlines():
-                if line.startswith("pgoutput ") and "sync" not in line:  # which runs until Ctrl-C
+                if line.startswith("logicalrep ") and "sync" not in line:  # which runs until Ctrl-C
                     words = shlex.split(line)[1:]
                     words = [
                         str(tmp_path / one)
@@ -359,7 +359,7 @@ def test_the_workload_of_the_testing_page(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert {table.relation.namespace for table in names["tables"].values()} == {"varied", "public"}
 
 
-def test_the_pytest_fixture_of_the_testing_page(pgoutput_server: Any) -> None:
+def test_the_pytest_fixture_of_the_testing_page(logicalrep_server: Any) -> None:
     client: dict[str, Any] = {}
     exec(CLIENT, client)
     connections = 0
@@ -379,7 +379,7 @@ def test_the_pytest_fixture_of_the_testing_page(pgoutput_server: Any) -> None:
 
     names: dict[str, Any] = {"my_client": read}
     exec(PYTEST, names)
-    names["test_my_client_loses_no_commit"](pgoutput_server)
+    names["test_my_client_loses_no_commit"](logicalrep_server)
     assert connections > 10
 
 
@@ -453,7 +453,7 @@ def test_the_table_of_options_has_what_help_prints(
 def test_the_pages_name_metrics_that_are_served() -> None:
     """`tests/cli/test_metrics.py` scrapes these metrics."""
     defined = {one.name for one in RECORDER + REPLICA}
-    shown = re.compile(r"\bpgoutput_(?:recorder|replica|slot)_\w+")
+    shown = re.compile(r"\blogicalrep_(?:recorder|replica|slot)_\w+")
     for page in MANUAL:
         assert set(shown.findall(page.read_text())) <= defined, page
     text = (DOCS / "howto/watch.md").read_text()
@@ -464,13 +464,13 @@ def test_the_pages_name_metrics_that_are_served() -> None:
 
 def test_the_error_page(capsys: pytest.CaptureFixture[str]) -> None:
     tree, output = examples("docs/reference/errors.md", "text")
-    assert re.findall(r"\w*(?:Error|Lost|InUse)\b", tree) == tree_of(PgoutputError)
+    assert re.findall(r"\w*(?:Error|Lost|InUse)\b", tree) == tree_of(LogicalrepError)
     exec(ERROR, {})
     assert capsys.readouterr().out == output
 
 
 def tree_of(error: type[Exception]) -> list[str]:
-    """Return the names of an error class and all its subclasses in `pgoutput.errors`, depth first."""
+    """Return the names of an error class and all its subclasses in `logicalrep.errors`, depth first."""
     below = [one for one in error.__subclasses__() if one.__module__ == errors.__name__]
     return [error.__name__, *(name for one in below for name in tree_of(one))]
 
@@ -546,16 +546,18 @@ def test_the_errors_of_the_page_on_troubleshooting_exist() -> None:
 
 
 def test_the_site_has_every_public_module() -> None:
-    assert {"pgoutput", *(f"pgoutput.v{version}" for version in CODECS), "pgoutput.stream.check"} <= set(
-        public_modules()
-    )
+    assert {
+        "logicalrep",
+        *(f"logicalrep.v{version}" for version in CODECS),
+        "logicalrep.stream.check",
+    } <= set(public_modules())
 
 
 def test_users_see_fewer_than_200_names() -> None:
     names = [
         f"{module}.{name}"
         for module in public_modules()
-        if module != "pgoutput"
+        if module != "logicalrep"
         for name in public_names(module)
     ]
     assert len(names) < 200, names

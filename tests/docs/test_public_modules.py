@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import pgoutput
-from pgoutput.versions import LATEST_RELEASED
+import logicalrep
+from logicalrep.versions import LATEST_RELEASED
 
 ROOT = Path(__file__).parents[2]
-TABLE = (pgoutput.__doc__ or "").split("\n===")[2]
-MODULES = [name.replace("vN", f"v{LATEST_RELEASED}") for name in re.findall(r"`(pgoutput\.[\w.]+)`", TABLE)]
+TABLE = (logicalrep.__doc__ or "").split("\n===")[2]
+MODULES = [name.replace("vN", f"v{LATEST_RELEASED}") for name in re.findall(r"`(logicalrep\.[\w.]+)`", TABLE)]
 
 
 def test_the_table_of_modules_is_short() -> None:
@@ -44,28 +44,28 @@ def test_a_name_has_one_meaning_or_the_page_of_stability_says_why_not() -> None:
 
 def test_python_runs_the_package_as_the_command_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pgoutput", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "logicalrep", "--version"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith(f"pgoutput {pgoutput.__version__}")
+    assert done.stdout.startswith(f"logicalrep {logicalrep.__version__}")
 
 
 def test_column_functions_of_spark_do_not_need_deltalake() -> None:
     code = """
 import sys
 sys.modules["deltalake"] = sys.modules["pyroaring"] = None
-from pgoutput import MissingExtraError
-from pgoutput.spark import decode, from_pgoutput, lsn_text, to_pgoutput
+from logicalrep import MissingExtraError
+from logicalrep.spark import decode, from_pgoutput, lsn_text, to_pgoutput
 try:
-    from pgoutput.spark import replicate
+    from logicalrep.spark import replicate
 except MissingExtraError as error:
-    assert str(error) == "deltalake is missing: pip install 'pgoutput[replica]'", error
+    assert str(error) == "deltalake is missing: pip install 'logicalrep[replica]'", error
 else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", ["MissingExtraError", *pgoutput.errors.__all__])
+@pytest.mark.parametrize("name", ["MissingExtraError", *logicalrep.errors.__all__])
 def test_each_error_can_be_imported_from_the_package(name: str) -> None:
-    assert getattr(pgoutput, name) is getattr(pgoutput.errors, name)
-    assert name in pgoutput.__all__
+    assert getattr(logicalrep, name) is getattr(logicalrep.errors, name)
+    assert name in logicalrep.__all__

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-from pgoutput._stored_stream import Channel
+from logicalrep._stored_stream import Channel
 
 Link = Literal["ethernet", "vlan", "cooked", "raw", "loopback"]
 _LINKS: Final[dict[Link, tuple[int, bytes]]] = {

@@ -1,11 +1,11 @@
-"""The protocol explorer reads every message of every capture exactly as `pgoutput inspect` does."""
+"""The protocol explorer reads every message of every capture exactly as `logicalrep inspect` does."""
 
 from __future__ import annotations
 
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.cli.look.inspection import _pieces
+from logicalrep.capturefile import CaptureFile
+from logicalrep.cli.look.inspection import _pieces
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.explorer.peer import ask, open_file

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 
-from pgoutput._stored_stream import Channel
-from pgoutput.capturefile import CaptureFile, encode_record
-from pgoutput.messages import UNCHANGED, Begin, Delete, Insert, Relation, Update
-from pgoutput.synth import Scenario, write_capture_file
-from pgoutput.testing import shop
-from pgoutput.values import encode_binary
-from pgoutput.values.forms.floats import format_float4
+from logicalrep._stored_stream import Channel
+from logicalrep.capturefile import CaptureFile, encode_record
+from logicalrep.messages import UNCHANGED, Begin, Delete, Insert, Relation, Update
+from logicalrep.synth import Scenario, write_capture_file
+from logicalrep.testing import shop
+from logicalrep.values import encode_binary
+from logicalrep.values.forms.floats import format_float4
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.explorer.packets import Network, disorder, frame, session, write

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from pgoutput import _protocols, envelope
-from pgoutput.capturefile import Header
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Message
-from pgoutput.stream.check import RULES, Checker, CheckOptions
-from pgoutput.stream.encoder import encode_for
-from pgoutput.versions import CODECS
+from logicalrep import _protocols, envelope
+from logicalrep.capturefile import Header
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Message
+from logicalrep.stream.check import RULES, Checker, CheckOptions
+from logicalrep.stream.encoder import encode_for
+from logicalrep.versions import CODECS
 from tests.check.streams import check_options, make_checker
 from tests.codec import corpus
 from tests.effort import examples
@@ -38,9 +38,9 @@ def own_rules() -> set[str]:
 
 
 def find(checker: Checker, records: Records) -> list[list[Any]]:
-    """Return position, rule and text of each violation that `pgoutput check` finds.
+    """Return position, rule and text of each violation that `logicalrep check` finds.
 
-    For messages of the client, which `pgoutput check` leaves out, the error of `pgoutput inspect` counts.
+    For messages of the client, which `logicalrep check` leaves out, the error of `logicalrep inspect` counts.
     """
     found = []
     for position, (channel, data) in enumerate(records):

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import catalog, compiled, messages as m
-from pgoutput._index.kernel import KernelIndex
-from pgoutput._index.pure import PureIndex
-from pgoutput.columns import ColumnDecoder
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell
-from pgoutput.stream import StreamDecoder
+from logicalrep import catalog, compiled, messages as m
+from logicalrep._index.kernel import KernelIndex
+from logicalrep._index.pure import PureIndex
+from logicalrep.columns import ColumnDecoder
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Cell
+from logicalrep.stream import StreamDecoder
 from tests.codec import corpus
 from tests.codec.cases import CONTEXTS
 from tests.columns.test_index import TYPES, assert_same_columns, both

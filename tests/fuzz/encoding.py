@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import columns as c, compiled
+from logicalrep import columns as c, compiled
 from tests.columns.test_index import both
 from tests.columns.without_kernel import outcome, pure
 from tests.fuzz.input_reader import InputReader, array, exact, is_sound

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from pgoutput import compiled
+from logicalrep import compiled
 from tests.codec.fuzz import MUTATIONS
 from tests.fuzz.targets import TARGETS
 
-pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 COUNT = 100
 

@@ -1,4 +1,4 @@
-"""Run cells of the grid: many cells share a server, a database and one `pgoutput sync`.
+"""Run cells of the grid: many cells share a server, a database and one `logicalrep sync`.
 
 `python -m tests.grid.run --server 15 --minutes 60 --seed 0` writes results to .grid/SERVER.jsonl, and leaves
 out the cells that this file has. `--cell` runs one cell, or all of a file with one name in each line.
@@ -26,10 +26,10 @@ from typing import Any, Final, Self
 import msgspec
 import psycopg
 
-from pgoutput.errors import PgoutputError
-from pgoutput.recording import locate
-from pgoutput.replica import ReplicaTable, replica_table, replica_tables
-from pgoutput.targets import find_table, registered_oids
+from logicalrep.errors import LogicalrepError
+from logicalrep.recording import locate
+from logicalrep.replica import ReplicaTable, replica_table, replica_tables
+from logicalrep.targets import find_table, registered_oids
 from tests import temporary
 from tests.grid.cells import Cell, cells, script
 from tests.replica.tables import row_texts, rows_in
@@ -69,7 +69,7 @@ LIMITS: Final = re.compile(
 )
 """Pattern for reasons that stay, since a copy does not help: the table is refused with a sentence."""
 OPAQUE: Final = {"m", "r", "w", "ms", "rs", "q"}
-"""Columns whose values in binary format stay hexadecimal text, since pgoutput does not know their types."""
+"""Columns whose values in binary format stay hexadecimal text, since logicalrep does not know their types."""
 
 FAILURES: Final = {
     "silent": "rows differ, and may_differ is empty",
@@ -258,12 +258,12 @@ class Batch:
         else:
             options += [f"--recording={self.target / '_recording'}", "--snapshot", "--segment-seconds=1"]
         with (self.folder / "log").open("ab") as log:
-            program = [sys.executable, "-m", "pgoutput.cli", command, *options]
+            program = [sys.executable, "-m", "logicalrep.cli", command, *options]
             self._program = subprocess.Popen(program, stdout=log, stderr=log, cwd=ROOT)
 
     def finish(self, *command: str) -> None:
         """Run another command until it ends."""
-        program = [sys.executable, "-m", "pgoutput.cli", *command]
+        program = [sys.executable, "-m", "logicalrep.cli", *command]
         done = subprocess.run(program, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Ended(done.stderr[-1500:])
@@ -303,7 +303,7 @@ class Batch:
         end = time.monotonic() + 300
         while True:
             self.check()
-            with suppress(PgoutputError, OSError):
+            with suppress(LogicalrepError, OSError):
                 table = find_table(locate(self.target), marker)
                 if table is not None and self._markers in rows_in(table)["id"].to_pylist():
                     return
@@ -445,7 +445,7 @@ def replica_rows(target: Path, oid: int, columns: list[str]) -> list[Any] | None
             return None
         rows = map(row_texts, rows_in(table).to_pylist())
         return sorted(([row.get(one) for one in columns] for row in rows), key=_order)
-    except (PgoutputError, OSError):  # `sync` renames its folder
+    except (LogicalrepError, OSError):  # `sync` renames its folder
         return None
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from pgoutput import envelope
-from pgoutput.errors import DecodeError
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Message, Streaming
-from pgoutput.versions import CODECS, Codec
+from logicalrep import envelope
+from logicalrep.errors import DecodeError
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Message, Streaming
+from logicalrep.versions import CODECS, Codec
 from tests.javascript.peer import Peer
 
 NAMES: dict[str, Codec] = {"envelope": envelope} | {f"v{version}": codec for version, codec in CODECS.items()}

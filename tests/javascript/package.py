@@ -20,8 +20,8 @@ from typing import Final
 
 import psycopg
 
-from pgoutput.standin import StandIn
-from pgoutput.testing import shop
+from logicalrep.standin import StandIn
+from logicalrep.testing import shop
 from tests.javascript.compare import compare
 from tests.javascript.inputs import damaged
 from tests.javascript.peer import NODE, SOURCES, Peer
@@ -49,10 +49,10 @@ def main() -> None:
         tool(sources, "prettier", "--check", "--print-width", "110", "--log-level", "warn", "*.json", "src")
         tool(sources, "tsc", *COMPILER_OPTIONS, *CHECK_OPTIONS, "src/index.js", "src/index.d.ts")
         DIST.mkdir(exist_ok=True)
-        for old in DIST.glob("pgoutput-*.tgz"):
+        for old in DIST.glob("logicalrep-*.tgz"):
             old.unlink()
         npm(sources, "pack", "--pack-destination", DIST)
-        (archive,) = DIST.glob("pgoutput-*.tgz")
+        (archive,) = DIST.glob("logicalrep-*.tgz")
         home.mkdir()
         (home / "package.json").write_text('{"type": "module"}')
         npm(home, "install", archive)
@@ -67,7 +67,7 @@ def main() -> None:
         (readme,) = re.findall(r"^```javascript\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
         (home / "readme.js").write_text(readme)
         print(follow(home))
-        with Peer(home / "node_modules/pgoutput/src/index.js") as peer:
+        with Peer(home / "node_modules/logicalrep/src/index.js") as peer:
             print(f"{archive.name}: {dict(compare(peer, damaged(Random(0), 20_000)))} as in Python")
 
 

@@ -5,9 +5,9 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import type * as Package from "../../generated/javascript/src/index.js";
 
-const pgoutput: typeof Package = await import(pathToFileURL(process.argv[2]!).href);
+const logicalrep: typeof Package = await import(pathToFileURL(process.argv[2]!).href);
 
-const { DecodeError, EncodeError, StreamDecoder, toJson } = pgoutput;
+const { DecodeError, EncodeError, StreamDecoder, toJson } = logicalrep;
 
 /** The bytes of a message as hex; with the decoder's arguments, or with true for that of the last `open`. */
 type Decode = ["decode", codec: string, data: string, ...arguments: [boolean, Package.Streaming]];
@@ -23,7 +23,7 @@ function answer(request: Decode | Evaluate | Open | Feed): string {
     switch (request[0]) {
       case "decode": {
         const [, name, data, inStream, streaming] = request;
-        const codec = pgoutput[name as "v4"];
+        const codec = logicalrep[name as "v4"];
         const message = codec.decode(Buffer.from(data, "hex"), inStream, streaming);
         return decoded(message, codec.encode(message));
       }
@@ -33,13 +33,13 @@ function answer(request: Decode | Evaluate | Open | Feed): string {
       case "feed": {
         const message = decoder.decode(Buffer.from(request[1], "hex"));
         const twoPhase = message.type.includes("Prepare");
-        const codec = twoPhase ? pgoutput.v4 : pgoutput.CODECS.get(decoder.protoVersion)!;
+        const codec = twoPhase ? logicalrep.v4 : logicalrep.CODECS.get(decoder.protoVersion)!;
         return decoded(message, codec.encode(message));
       }
       case "evaluate": {
-        const names = Object.keys(pgoutput).join(", ");
-        const body = `const { ${names} } = pgoutput; return ${request[1]}`;
-        const value: unknown = new Function("pgoutput", body)(pgoutput);
+        const names = Object.keys(logicalrep).join(", ");
+        const body = `const { ${names} } = logicalrep; return ${request[1]}`;
+        const value: unknown = new Function("logicalrep", body)(logicalrep);
         return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? String(one) : one)) ?? "null";
       }
     }

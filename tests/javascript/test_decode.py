@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages
-from pgoutput._stored_stream import DecodedRecord
-from pgoutput.errors import DecodeError
-from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS
+from logicalrep import messages
+from logicalrep._stored_stream import DecodedRecord
+from logicalrep.errors import DecodeError
+from logicalrep.stream import StreamDecoder
+from logicalrep.versions import CODECS
 from tests.codec import corpus
 from tests.codec.cases import CASES, CONTEXTS
 from tests.effort import mostly_nightly

@@ -175,7 +175,7 @@ ENCODE = [
         "v4",
         '{ type: "PrimaryStatusRequest", send_time: 0n }',
         "protocol version 4 has no message PrimaryStatusRequest: "
-        "pgoutput.envelope writes the messages of the replication protocol",
+        "logicalrep.envelope writes the messages of the replication protocol",
     ),
     (
         "envelope",

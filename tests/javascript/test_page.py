@@ -21,6 +21,6 @@ Insert relation_oid 1 Insert.relation_oid at byte 1: expected 4 bytes of Int32 (
 def test_the_example_prints_the_messages(tmp_path: Path) -> None:
     (example,) = examples("docs/howto/typescript.md", "typescript")
     script = tmp_path / "example.ts"
-    script.write_text(example.replace('from "pgoutput"', f'from "{SOURCES / "index.js"}"'))
+    script.write_text(example.replace('from "logicalrep"', f'from "{SOURCES / "index.js"}"'))
     done = subprocess.run([NODE, script], capture_output=True, text=True, check=True)
     assert done.stdout == OUTPUT

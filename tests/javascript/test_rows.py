@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput.jsonlines import to_json
+from logicalrep.jsonlines import to_json
 from tests.codec.cases import CASES
 from tests.javascript.peer import Peer
 from tests.versions import KNOWN

@@ -10,7 +10,7 @@ from tests.javascript.peer import SOURCES, Peer
 def test_every_value_is_declared(peer: Peer) -> None:
     text = (SOURCES / "index.d.ts").read_text()
     declared = re.findall(r"^export (?:const|class|function) (\w+)", text, re.MULTILINE)
-    assert sorted(declared) == sorted(peer.ask("evaluate", "Object.keys(pgoutput)"))
+    assert sorted(declared) == sorted(peer.ask("evaluate", "Object.keys(logicalrep)"))
 
 
 def test_every_member_is_declared(peer: Peer) -> None:

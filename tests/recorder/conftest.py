@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from pgoutput.recorder.storage.store_folder import StoreFolder
+from logicalrep.recorder.storage.store_folder import StoreFolder
 from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
@@ -54,12 +54,12 @@ def guarded() -> Iterator[Server]:
 
 
 Command = Callable[..., tuple[object, str, str]]
-"""Function that runs `pgoutput record`, and returns exit code, standard output and standard error."""
+"""Function that runs `logicalrep record`, and returns exit code, standard output and standard error."""
 
 
 @pytest.fixture
 def record_cli(lab: Lab, run: Run) -> Command:
-    """Return a function that runs `pgoutput record` on the test database, in this process."""
+    """Return a function that runs `logicalrep record` on the test database, in this process."""
 
     def record_cli(*arguments: str, **options: str | Path) -> tuple[object, str, str]:
         settings = {"dsn": lab.dsn, "slot": lab.slot, "publication": "p", "recording": lab.folder} | options

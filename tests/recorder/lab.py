@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from pgoutput import recording as recorded
-from pgoutput.recorder import Connected, Event, Progress, Recorder
-from pgoutput.recording import Metadata, RecordingReader, find_inconsistencies
-from pgoutput.stream import Tables
-from pgoutput.wire import UNCHANGED, parse_lsn
+from logicalrep import recording as recorded
+from logicalrep.recorder import Connected, Event, Progress, Recorder
+from logicalrep.recording import Metadata, RecordingReader, find_inconsistencies
+from logicalrep.stream import Tables
+from logicalrep.wire import UNCHANGED, parse_lsn
 from tests.server import Server
 
 E = TypeVar("E", bound=Event)
@@ -202,10 +202,10 @@ class Lab:
         return Recorder(publications=publications or ("p",), **(place | settings))
 
     def command(self, *options: str) -> list[str]:
-        """Return a command line that runs `pgoutput record` in a new process."""
+        """Return a command line that runs `logicalrep record` in a new process."""
         settings = {"dsn": self.dsn, "slot": self.slot, "publication": "p", "recording": self.folder}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
-        return [sys.executable, "-m", "pgoutput.cli", "record", *arguments, *options]
+        return [sys.executable, "-m", "logicalrep.cli", "record", *arguments, *options]
 
     def record(self, *publications: str, **options: Any) -> list[Event]:
         """Record up to the current end of the WAL; return the events that the recorder reported."""

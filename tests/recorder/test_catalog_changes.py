@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, PublicationAltered, Stored, TableIncomplete
-from pgoutput.recorder.catalogs.catalog import Catalog
-from pgoutput.recorder.catalogs.changes import compare_catalogs
-from pgoutput.recorder.catalogs.publications import published_relations
-from pgoutput.recorder.catalogs.queries import query_catalog, read_catalog
-from pgoutput.recorder.catalogs.watch import CatalogWatch
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recording import Metadata
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, PublicationAltered, Stored, TableIncomplete
+from logicalrep.recorder.catalogs.catalog import Catalog
+from logicalrep.recorder.catalogs.changes import compare_catalogs
+from logicalrep.recorder.catalogs.publications import published_relations
+from logicalrep.recorder.catalogs.queries import query_catalog, read_catalog
+from logicalrep.recorder.catalogs.watch import CatalogWatch
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recording import Metadata
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
 
@@ -63,7 +63,7 @@ def test_a_table_added_while_recording_is_incomplete_in_its_first_segment(table:
 
 
 def test_changes_between_two_sessions_are_reported(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._MIN_PAUSE", 600.0)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
     with table.recording() as recording:
         wait_until(recording.has_read_catalogs)
@@ -145,7 +145,7 @@ def test_a_table_added_while_the_catalogs_are_read_was_not_published_before(
 
     with Connection(table.dsn) as connection:
         before = read_catalog(connection, ["p"])
-        monkeypatch.setattr("pgoutput.recorder.catalogs.queries.published_relations", add_table)
+        monkeypatch.setattr("logicalrep.recorder.catalogs.queries.published_relations", add_table)
         during, after = (read_catalog(connection, ["p"]) for _ in range(2))
         assert [len(one.tables) for one in (before, during, after)] == [1, 2, 2]
         assert during.tables == after.tables
@@ -368,7 +368,7 @@ def test_a_locked_table_does_not_block_reading_the_catalogs_silently(table: Lab,
 
 def test_segments_do_not_wait_for_a_server_that_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a server shuts down, it refuses connections and waits until the recorder has the whole stream."""
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._ANSWER_SECONDS", 600.0)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._ANSWER_SECONDS", 600.0)
     with CatalogWatch("host=127.0.0.1 port=1", "s", ["p"], Catalog(1, 1, (), {}, {}), None) as watch:
         begin = time.monotonic()
         watch.read_now()
@@ -395,7 +395,7 @@ def test_a_table_that_leaves_a_published_schema_and_returns_is_noticed_soon(
         time.sleep(0.3)
         return read_catalog(*arguments)
 
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch.read_catalog", read_slowly)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch.read_catalog", read_slowly)
     with lab.recording() as recording:
         wait_until(recording.has_read_catalogs)
         began = time.monotonic()

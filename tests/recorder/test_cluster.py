@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from pgoutput.recorder import Connected, Stored, Waiting, event_text
-from pgoutput.recorder.client.connection import Connection
+from logicalrep.recorder import Connected, Stored, Waiting, event_text
+from logicalrep.recorder.client.connection import Connection
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server, Standby
@@ -67,7 +67,7 @@ def test_the_option_failover_creates_a_failover_slot(lab: Lab, record_cli: Comma
         code, _, err = record_cli("--create-slot", "--failover", "--until=now")
         assert (code, lab.slots()) == (3, [])
         assert err == (
-            "pgoutput: a slot with the flag failover needs PostgreSQL 17 or later, but the server is "
+            "logicalrep: a slot with the flag failover needs PostgreSQL 17 or later, but the server is "
             f"PostgreSQL {lab.version}: leave out the option failover\n"
         )
         return

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pgoutput import compiled
-from pgoutput.columns import XLogDataBatch
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.standin import Faults, StandIn
+from logicalrep import compiled
+from logicalrep.columns import XLogDataBatch
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.standin import Faults, StandIn
 from tests.standin.clients import COMMAND, create_slot
 from tests.standin.streams import Repeated
 

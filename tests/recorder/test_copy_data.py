@@ -10,15 +10,15 @@ import psycopg
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput import compiled, envelope
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.messages import Message, PrimaryKeepalive, XLogData
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.copy_data import CopyOutSocket, ReplicationSocket
-from pgoutput.recorder.events import Notice
+from logicalrep import compiled, envelope
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.messages import Message, PrimaryKeepalive, XLogData
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.copy_data import CopyOutSocket, ReplicationSocket
+from logicalrep.recorder.events import Notice
 from tests.server import Server
 
-pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+pytestmark = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 STATEMENTS = (
     "SELECT g, md5(g::text), NULL, E'a\\tb' FROM generate_series(1, 60000) g",

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import pytest
 from hypothesis import example, given, strategies as st
 
-from pgoutput import compiled
-from pgoutput.columns import encode_inserts
-from pgoutput.messages import Insert
-from pgoutput.recorder.client.copy_data import CopiedRows
-from pgoutput.recorder.snapshots.copy_format import copied_cells
+from logicalrep import compiled
+from logicalrep.columns import encode_inserts
+from logicalrep.messages import Insert
+from logicalrep.recorder.client.copy_data import CopiedRows
+from logicalrep.recorder.snapshots.copy_format import copied_cells
 from tests.versions import PLAIN
 
 Value: TypeAlias = bytes | None
@@ -104,7 +104,7 @@ def test_an_empty_table() -> None:
     assert read([HEADER + b"\xff\xff"], [True], 1) == []
 
 
-needs_kernel = pytest.mark.skipif(compiled.kernel is None, reason=f"pgoutput runs {compiled.HOW}")
+needs_kernel = pytest.mark.skipif(compiled.kernel is None, reason=f"logicalrep runs {compiled.HOW}")
 
 
 @needs_kernel

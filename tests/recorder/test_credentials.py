@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, Reconnecting, Stored
-from pgoutput.recording import object_store
-from pgoutput.replica import replica_tables
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, Reconnecting, Stored
+from logicalrep.recording import object_store
+from logicalrep.replica import replica_tables
 from tests import store
 from tests.conftest import Run
 from tests.recorder.lab import Lab
@@ -45,7 +45,14 @@ def test_credentials_are_renewed(lab: Lab, url: str, credentials: store.Credenti
     """Recorder and replica run for longer than credentials are valid. Both write to the store."""
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     target = url.replace("recording", "lake")
-    command = [sys.executable, "-m", "pgoutput.cli", "replicate", f"--recording={url}", f"--target={target}"]
+    command = [
+        sys.executable,
+        "-m",
+        "logicalrep.cli",
+        "replicate",
+        f"--recording={url}",
+        f"--target={target}",
+    ]
     with lab.recording(recording=url, segment_seconds=0.2) as recording:
         recording.wait(Connected)
         lab.run("INSERT INTO t VALUES (0)")
@@ -66,8 +73,8 @@ def test_credentials_are_renewed(lab: Lab, url: str, credentials: store.Credenti
     done = subprocess.run([*command, "--log=json"], capture_output=True, text=True, check=True)
     assert done.stdout == "", "the query had applied everything"
     tables = subprocess.run(
-        [sys.executable, "-m", "pgoutput.cli", "verify", f"--recording={url}", f"--target={target}"],
-        env=os.environ | {"PGOUTPUT_VERIFY_DSN": lab.dsn},
+        [sys.executable, "-m", "logicalrep.cli", "verify", f"--recording={url}", f"--target={target}"],
+        env=os.environ | {"LOGICALREP_VERIFY_DSN": lab.dsn},
         capture_output=True,
         text=True,
     )
@@ -96,7 +103,7 @@ def test_keys_of_a_profile(lab: Lab, url: str, profile: None) -> None:
         recording.wait(Stored)
     target = url.replace("recording", "lake")
     words = "replicate", f"--recording={url}", f"--target={target}"
-    done = subprocess.run([sys.executable, "-m", "pgoutput.cli", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "logicalrep.cli", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (oid,) = replica_tables(target)
     assert rows_of(target, oid)["id"].to_pylist() == [1]

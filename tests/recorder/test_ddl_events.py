@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import LogicalMessage
-from pgoutput.recorder import Connected, TableIncomplete, ddl_events_sql, install_ddl_events
-from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
-from pgoutput.recording import RecordingReader
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import LogicalMessage
+from logicalrep.recorder import Connected, TableIncomplete, ddl_events_sql, install_ddl_events
+from logicalrep.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
+from logicalrep.recording import RecordingReader
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
-INSTALLED = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE 'pgoutput_ddl%' AND evtenabled = 'A'"
+INSTALLED = "SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE 'logicalrep_ddl%' AND evtenabled = 'A'"
 
 
 def described(lab: Lab) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def test_install_and_remove(lab: Lab, run: Run) -> None:
     for _ in range(2):
         assert run("install-ddl-events", "--dsn", lab.dsn, "--remove").code == 0
         assert lab.value(INSTALLED) == 0
-    assert lab.value("SELECT count(*) FROM pg_namespace WHERE nspname = 'pgoutput'") == 0
+    assert lab.value("SELECT count(*) FROM pg_namespace WHERE nspname = 'logicalrep'") == 0
 
 
 def test_the_printed_sql_installs_the_event_trigger(lab: Lab, run: Run) -> None:
@@ -61,6 +61,14 @@ def test_the_printed_sql_installs_the_event_trigger(lab: Lab, run: Run) -> None:
     assert lab.value(INSTALLED) == 2
     lab.run(*ddl_events_sql(remove=True))
     assert lab.value(INSTALLED) == 0
+
+
+def test_what_was_installed_under_the_former_name_is_removed(lab: Lab) -> None:
+    lab.run(*(one.replace("logicalrep", "pgoutput") for one in ddl_events_sql()))
+    assert lab.value("SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE 'pgoutput%'") == 2
+    lab.run(*ddl_events_sql(remove=True))
+    assert lab.value("SELECT count(*) FROM pg_event_trigger WHERE evtname LIKE 'pgoutput%'") == 0
+    assert lab.value("SELECT count(*) FROM pg_namespace WHERE nspname = 'pgoutput'") == 0
 
 
 def test_a_role_without_the_privilege_is_told_what_to_do(lab: Lab) -> None:
@@ -133,7 +141,7 @@ STATEMENTS = {
 
 def test_a_recorder_names_statements_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The segment with a statement names the root, without another reason to read the catalogs."""
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._MIN_PAUSE", 600.0)
     install_ddl_events(lab.dsn)
     lab.run(*(one.format(t=f"t{number}") for number in range(len(STATEMENTS)) for one in TREE))
     roots = ", ".join(f"t{number}" for number in range(len(STATEMENTS)))

@@ -1,4 +1,4 @@
-"""Errors of `pgoutput record`: one line that says what to do; exit code 3, or 2 for unusable arguments."""
+"""Errors of `logicalrep record`: one line that says what to do; exit code 3, or 2 for unusable arguments."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgoutput._servers import MAJOR_VERSIONS, newest_version
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder import Connected, RecorderOptions, Stored
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.server import identify
-from pgoutput.recorder.client.slots import Slot, check_slot
-from pgoutput.recorder.storage.folder import Folder
-from pgoutput.versions import OPTIONS, SERVERS
+from logicalrep._servers import MAJOR_VERSIONS, newest_version
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.recorder import Connected, RecorderOptions, Stored
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.server import identify
+from logicalrep.recorder.client.slots import Slot, check_slot
+from logicalrep.recorder.storage.folder import Folder
+from logicalrep.versions import OPTIONS, SERVERS
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server
@@ -33,18 +33,18 @@ DROP = "drop the slot with SELECT pg_drop_replication_slot('{0}')"
 
 @pytest.fixture
 def refused(record_cli: Command) -> Refused:
-    """Return a function that runs `pgoutput record`, checks that the command fails, and returns the error."""
+    """Return a function that runs `logicalrep record`, checks that it fails, and returns the error."""
 
     def refused(*arguments: str, exit_code: int = 3, **options: str | Path) -> str:
         code, out, err = record_cli("--until=now", *arguments, **options)
         assert (code, out) == (exit_code, "")
         *before, line = err.removesuffix("\n").split("\n")
         assert all(
-            re.match(r"pgoutput: (recording|WARNING|the publication q was altered:|\S+\.parquet:) ", one)
+            re.match(r"logicalrep: (recording|WARNING|the publication q was altered:|\S+\.parquet:) ", one)
             for one in before
         ), err
-        assert line.startswith("pgoutput: ")
-        return line.removeprefix("pgoutput: ")
+        assert line.startswith("logicalrep: ")
+        return line.removeprefix("logicalrep: ")
 
     return refused
 
@@ -433,9 +433,9 @@ def test_a_full_disk_loses_nothing(table: Lab) -> None:
     result = record_with_file_limit(table, 20_000)
     connected, line = result.stderr.splitlines()
     assert (result.returncode, result.stdout) == (3, "")
-    assert connected.startswith("pgoutput: recording ")
+    assert connected.startswith("logicalrep: recording ")
     assert line == (
-        "pgoutput: [Errno 27] File too large; everything acknowledged is stored: "
+        "logicalrep: [Errno 27] File too large; everything acknowledged is stored: "
         f"free disk space, and start again to continue: '{table.folder}'"
     )
     assert table.confirmed_lsn() <= before

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import ChangesLost, ReplicationError
-from pgoutput.recorder import Connected, Reconnecting, Stored
-from pgoutput.recording import list_segments
+from logicalrep.errors import ChangesLost, ReplicationError
+from logicalrep.recorder import Connected, Reconnecting, Stored
+from logicalrep.recording import list_segments
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server, Standby

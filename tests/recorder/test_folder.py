@@ -7,13 +7,13 @@ from threading import Thread
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.messages import Begin, Commit, XLogData
-from pgoutput.recorder.catalogs.catalog import Catalog
-from pgoutput.recorder.catalogs.changes import CatalogChanges
-from pgoutput.recorder.storage.folder import LEASE_FILE, Folder, State
-from pgoutput.recorder.storage.lease import is_leased
-from pgoutput.recording import (
+from logicalrep.errors import RecordingError
+from logicalrep.messages import Begin, Commit, XLogData
+from logicalrep.recorder.catalogs.catalog import Catalog
+from logicalrep.recorder.catalogs.changes import CatalogChanges
+from logicalrep.recorder.storage.folder import LEASE_FILE, Folder, State
+from logicalrep.recorder.storage.lease import is_leased
+from logicalrep.recording import (
     Directory,
     IncompleteTable,
     PublicationChange,
@@ -22,7 +22,7 @@ from pgoutput.recording import (
     replace_file,
     segment_name,
 )
-from pgoutput.stream import encode_for
+from logicalrep.stream import encode_for
 from tests.recording.recordings import FIRST, PARALLEL
 
 WHOSE = (PARALLEL.slot, PARALLEL.system_identifier, PARALLEL.database)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, Recorder, Stored
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, Recorder, Stored
 from tests.recorder.lab import Lab, wait_until
 
 

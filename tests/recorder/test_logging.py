@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Event, Notice, Progress, PublicationAltered, event_level, event_text
-from pgoutput.recorder.catalogs import watch
-from pgoutput.recording import list_segments
-from pgoutput.replica import replicate
-from pgoutput.wire import parse_lsn
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import Event, Notice, Progress, PublicationAltered, event_level, event_text
+from logicalrep.recorder.catalogs import watch
+from logicalrep.recording import list_segments
+from logicalrep.replica import replicate
+from logicalrep.wire import parse_lsn
 from tests.conftest import Run
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
@@ -32,11 +32,11 @@ def published(lab: Lab) -> Lab:
 
 
 def test_each_event_is_logged_with_its_fields(published: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "pgoutput")
+    caplog.set_level(logging.DEBUG, "logicalrep")
     published.record()
     published.run("INSERT INTO t VALUES (1)")
     events = published.record()
-    logged = [one for one in caplog.records if one.name == "pgoutput.recorder"]
+    logged = [one for one in caplog.records if one.name == "logicalrep.recorder"]
     last = logged[-len(events) :]
     assert [(one.levelno, one.getMessage()) for one in last] == [
         (event_level(event), event_text(event)) for event in events
@@ -61,7 +61,7 @@ def test_the_level_of_a_notice_is_that_of_the_server(severity: str, level: int) 
 
 
 def test_every_event_has_a_text_and_a_level() -> None:
-    from pgoutput.recorder import events
+    from logicalrep.recorder import events
 
     classes = {one for one in vars(events).values() if isinstance(one, type) and issubclass(one, Event)}
     assert events._LINES.keys() == classes - {Event}
@@ -69,7 +69,7 @@ def test_every_event_has_a_text_and_a_level() -> None:
 
 def test_a_program_without_a_log_prints_nothing(published: Lab) -> None:
     program = (
-        "import sys; from pgoutput.recorder import Recorder\n"
+        "import sys; from logicalrep.recorder import Recorder\n"
         "recorder = Recorder(sys.argv[1], sys.argv[2], ['p'], sys.argv[3], snapshot=True)\n"
         "recorder.run(until='now')"
     )
@@ -97,7 +97,7 @@ def test_no_password_is_printed_or_logged(
         assert "S3CRET" not in out + err
     with pytest.raises(ReplicationError):
         published.recorder(dsn=f"{guarded.dsn} user=scram password=S3CRET").run()
-    assert any(one.name == "pgoutput.recorder" for one in caplog.records)
+    assert any(one.name == "logicalrep.recorder" for one in caplog.records)
     for one in caplog.records:
         assert "S3CRET" not in f"{one.getMessage()} {vars(one)}"
 
@@ -164,9 +164,9 @@ def test_lines_are_bounded(
         assert (len(applied) <= 4096) == bool(left_out)
     for level, count in (logging.INFO, 5), (logging.DEBUG, 50):
         caplog.clear()
-        caplog.set_level(level, "pgoutput.replica")
+        caplog.set_level(level, "logicalrep.replica")
         replicate(published.folder, tmp_path / logging.getLevelName(level))
-        (batch,) = [one for one in caplog.records if one.name == "pgoutput.replica"]
+        (batch,) = [one for one in caplog.records if one.name == "logicalrep.replica"]
         assert len(vars(batch)["event"]["tables"]) == count
 
 
@@ -176,9 +176,9 @@ def test_a_replica_logs_its_micro_batches(
     published.record()
     published.run("INSERT INTO t VALUES (1), (2)")
     published.record()
-    caplog.set_level(logging.INFO, "pgoutput.replica")
+    caplog.set_level(logging.INFO, "logicalrep.replica")
     replicate(published.folder, tmp_path / "lake")
-    (batch,) = [one for one in caplog.records if one.name == "pgoutput.replica"]
+    (batch,) = [one for one in caplog.records if one.name == "logicalrep.replica"]
     assert batch.getMessage() == "up to segment 1: 2 changes of 1 table"
     event = vars(batch)["event"]
     assert (event["event"], event["segment"]) == ("applied", 1)
@@ -214,7 +214,7 @@ def test_sync_prints_the_events_of_both_as_json(published: Lab, tmp_path: Path) 
         f"--slot={published.slot}",
         f"--target={tmp_path / 'lake'}",
     )
-    command = [sys.executable, "-m", "pgoutput.cli", "sync", *arguments, "--log=json", "--log-seconds=1"]
+    command = [sys.executable, "-m", "logicalrep.cli", "sync", *arguments, "--log=json", "--log-seconds=1"]
     log = tmp_path / "log"
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as process:
         try:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from pgoutput.errors import ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder import Connected, Notice, Reconnecting, Stored, TableComplete, TableIncomplete
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.session.session import Session
+from logicalrep.errors import ConnectionLost, RecordingError, ReplicationError
+from logicalrep.recorder import Connected, Notice, Reconnecting, Stored, TableComplete, TableIncomplete
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.session.session import Session
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab, wait_until
 
@@ -75,7 +75,7 @@ def test_a_publication_recreated_while_stopped(table: Lab, record_cli: Command) 
     for _ in range(2):  # nothing is acknowledged, so the next run fails too
         code, out, err = record_cli("--until=now")
         assert (code, out) == (2, "")
-        assert err.startswith(f"pgoutput: {RECREATED}, or another was renamed to it, after ")
+        assert err.startswith(f"logicalrep: {RECREATED}, or another was renamed to it, after ")
         assert "Record anew from a new slot and in another folder" in err
         assert table.confirmed_lsn() == confirmed_lsn
 

@@ -15,11 +15,11 @@ from threading import Event
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import ConnectionLost, RecordingError, RecordingInUse
-from pgoutput.recorder import Connected, Reconnecting, Stored, TableComplete
-from pgoutput.recorder.storage import lease
-from pgoutput.recorder.storage.store_folder import StoreDirectory
-from pgoutput.recording import (
+from logicalrep.errors import ConnectionLost, RecordingError, RecordingInUse
+from logicalrep.recorder import Connected, Reconnecting, Stored, TableComplete
+from logicalrep.recorder.storage import lease
+from logicalrep.recorder.storage.store_folder import StoreDirectory
+from logicalrep.recording import (
     STATE_FILE,
     RecordingReader,
     locate,
@@ -27,8 +27,8 @@ from pgoutput.recording import (
     partial_name,
     segment_name,
 )
-from pgoutput.replica import replica_tables, replicate, replication
-from pgoutput.standin import RecordedSource
+from logicalrep.replica import replica_tables, replicate, replication
+from logicalrep.standin import RecordedSource
 from tests import store
 from tests.conftest import Run
 from tests.recorder.conftest import some, working_folder
@@ -135,7 +135,8 @@ def run_two_recorders(
             monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
             locations[endpoint] = locate(url)
         monkeypatch.setattr(
-            "pgoutput.recorder.storage.folder.locate", lambda place: locations[os.environ["AWS_ENDPOINT_URL"]]
+            "logicalrep.recorder.storage.folder.locate",
+            lambda place: locations[os.environ["AWS_ENDPOINT_URL"]],
         )
 
         def start() -> Recording:

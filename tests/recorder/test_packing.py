@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, Stored
-from pgoutput.recorder.storage.packing import Packer
-from pgoutput.recording import (
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, Stored
+from logicalrep.recorder.storage.packing import Packer
+from logicalrep.recording import (
     Directory,
     Recording,
     RecordingReader,
@@ -27,7 +27,7 @@ from pgoutput.recording import (
     locate,
     segment_name,
 )
-from pgoutput.views import ChangesView, plan_changes, read
+from logicalrep.views import ChangesView, plan_changes, read
 from tests.kills import Killed, Kills
 from tests.recorder.lab import Lab
 from tests.recording import recordings
@@ -217,7 +217,7 @@ def test_segments_that_are_pruned_meanwhile_are_not_packed(tmp_path: Path) -> No
 def test_large_files_are_not_packed_and_do_not_keep_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.recorder.storage.packing._PACK_BYTES", 1000)
+    monkeypatch.setattr("logicalrep.recorder.storage.packing._PACK_BYTES", 1000)
     with Directory(tmp_path) as directory:
         packer = Packer(directory, 2.5)
         for number in range(1, 102):
@@ -274,7 +274,7 @@ def test_recordings_at_uris_have_packs(unpacked: Path, packed: Path) -> None:
 
 
 def test_a_recorder_packs_what_it_records(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.storage.packing.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("logicalrep.recorder.storage.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     for first in (0, 12):  # the second recorder continues a recording with packs
         with lab.recording("p", segment_seconds=0.05) as recording:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, Stored
-from pgoutput.recorder.storage import lease
-from pgoutput.recorder.storage.packing import Packer
-from pgoutput.recorder.storage.store_folder import StoreDirectory
-from pgoutput.recording import (
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, Stored
+from logicalrep.recorder.storage import lease
+from logicalrep.recorder.storage.packing import Packer
+from logicalrep.recorder.storage.store_folder import StoreDirectory
+from logicalrep.recording import (
     ObjectStore,
     Recording,
     SegmentReader,
@@ -142,7 +142,7 @@ def test_no_segment_of_an_old_recorder_takes_the_place_of_a_packed_one(
     direct: None, url: str, unpacked: list[Path], tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment of a recorder that was paused arrives when the next recorder has packed its own segments."""
-    monkeypatch.setattr("pgoutput.recorder.storage.packing.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("logicalrep.recorder.storage.packing.FILE_SECONDS", 0.2)
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.3)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     lab.record(recording=url)
@@ -185,7 +185,7 @@ def test_readers_find_each_segment_once_while_a_recorder_packs(
     largest: int,
 ) -> None:
     """Two recorders store `count` segments each, and pack them into fewer than `objects`."""
-    monkeypatch.setattr("pgoutput.recorder.storage.packing.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("logicalrep.recorder.storage.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     lab.record(recording=url)
     lab.run("INSERT INTO t VALUES (0)")
@@ -257,7 +257,7 @@ def test_faults_while_segments_are_packed(
     fault: Callable[[str, str], store.Fault],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pgoutput.recorder.storage.packing.FILE_SECONDS", 0.2)
+    monkeypatch.setattr("logicalrep.recorder.storage.packing.FILE_SECONDS", 0.2)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     proxy.fault = fault
     record(lab, url, 0, 8)

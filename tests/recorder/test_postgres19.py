@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Recorder
-from pgoutput.recording import RecordingReader
-from pgoutput.standin import StandIn
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import Recorder
+from logicalrep.recording import RecordingReader
+from logicalrep.standin import StandIn
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server
 from tests.standin.streams import Repeated

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.recorder import (
+from logicalrep.recorder import (
     Event,
     Reconnecting,
     Snapshotted,
@@ -20,8 +20,8 @@ from pgoutput.recorder import (
     TableIncomplete,
     request_snapshot,
 )
-from pgoutput.recorder.snapshots.copy_folder import CopiedTable
-from pgoutput.recorder.snapshots.ranges import RangePlan
+from logicalrep.recorder.snapshots.copy_folder import CopiedTable
+from logicalrep.recorder.snapshots.ranges import RangePlan
 from tests.recorder.lab import Lab
 
 RANGE_BYTES = 4 * 8192
@@ -30,7 +30,7 @@ RANGE_BYTES = 4 * 8192
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.snapshots.ranges.RANGE_BYTES", RANGE_BYTES)
+    monkeypatch.setattr("logicalrep.recorder.snapshots.ranges.RANGE_BYTES", RANGE_BYTES)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_an_interrupted_copy_goes_on_after_changes(
 ) -> None:
     if seed == 2:  # as with an old open transaction: the last pass copies also rows that are not newer
         time_only = "SELECT (extract(epoch FROM now()) * 1000000)::int8, 3"
-        monkeypatch.setattr("pgoutput.recorder.snapshots.table_copy._SNAPSHOT", time_only)
+        monkeypatch.setattr("logicalrep.recorder.snapshots.table_copy._SNAPSHOT", time_only)
     table.run(f"ALTER TABLE t REPLICA IDENTITY {identity}")
     oldest = []
     for round_ in range(3):
@@ -217,7 +217,7 @@ def test_an_altered_table_begins_anew_alone(table: Lab, statements: list[str]) -
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
 def test_an_old_snapshot_is_replaced(table: Lab, monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
     table.run(f"ALTER TABLE t REPLICA IDENTITY {identity}")
-    monkeypatch.setattr("pgoutput.recorder.snapshots.copy_folder._SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("logicalrep.recorder.snapshots.copy_folder._SAVE_SECONDS", 0.0)
     lsns: set[int] = set()
 
     def look(event: Event) -> None:
@@ -235,8 +235,8 @@ def test_an_old_snapshot_is_replaced(table: Lab, monkeypatch: pytest.MonkeyPatch
 
 def test_a_killed_first_snapshot_goes_on_with_its_slot(table: Lab) -> None:
     code = (
-        "import sys; from pgoutput.recorder import Recorder\n"
-        "from pgoutput.recorder.snapshots import copy_folder, ranges\n"
+        "import sys; from logicalrep.recorder import Recorder\n"
+        "from logicalrep.recorder.snapshots import copy_folder, ranges\n"
         f"ranges.RANGE_BYTES = {RANGE_BYTES}; copy_folder._SAVE_SECONDS = 0\n"
         "events = []\n"
         "def wait(event):\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pgoutput.recorder
-import pgoutput.recording
-from pgoutput.errors import ChangesLost, PgoutputError, RecordingError
-from pgoutput.recording.resent_commits import NO_COMMITS, ResentCommitCheck
+import logicalrep.recorder
+import logicalrep.recording
+from logicalrep.errors import ChangesLost, LogicalrepError, RecordingError
+from logicalrep.recording.resent_commits import NO_COMMITS, ResentCommitCheck
 from tests.recorder.lab import Lab
 from tests.server import VERSION, Server
 
@@ -50,7 +50,7 @@ FILES = "_recording.json", "_published.json"
 
 
 def test_each_end_has_a_test() -> None:
-    root = Path(pgoutput.recorder.__file__).parent.parent
+    root = Path(logicalrep.recorder.__file__).parent.parent
     modules = [*(root / "recorder").rglob("*.py"), root / "recording" / "resent_commits.py"]
     found = Counter[str]()
     for module in modules:
@@ -126,7 +126,7 @@ def test_a_character_that_utf8_lacks(snapshot: bool, server: Server, tmp_path: P
             lab.record()
         lab.run("SET client_encoding = 'WIN1252'", "INSERT INTO t VALUES (1, chr(129))")
         with pytest.raises(
-            PgoutputError, match=r"UTF8.*; what to do: UTF-8 lacks a character of a row: repl"
+            LogicalrepError, match=r"UTF8.*; what to do: UTF-8 lacks a character of a row: repl"
         ):
             lab.record(snapshot=snapshot)
         if snapshot:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput.recorder import Connected, TableComplete, TableIncomplete
-from pgoutput.recorder.session.remembered import remembers_publications
+from logicalrep.recorder import Connected, TableComplete, TableIncomplete
+from logicalrep.recorder.session.remembered import remembers_publications
 from tests.recorder.lab import Lab, wait_until
 
 VERSIONS = {
@@ -32,7 +32,7 @@ def test_minor_releases_of_may_2025_forget(version: int) -> None:
 
 
 def prepare(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 0.1)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._MIN_PAUSE", 0.1)
     lab.run("CREATE TABLE u (id int)", "ALTER PUBLICATION p SET TABLE t", "CREATE PUBLICATION q FOR TABLE u")
     lab.run("INSERT INTO t SELECT g FROM generate_series(1, 9) g")
 

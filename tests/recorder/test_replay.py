@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput.recorder import Connected, RecorderOptions
+from logicalrep.recorder import Connected, RecorderOptions
 from tests.effort import mostly_nightly
 from tests.recorder import workload
 from tests.recorder.lab import Lab

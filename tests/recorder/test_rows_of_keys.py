@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.messages import TupleData
-from pgoutput.recorder import (
+from logicalrep import messages as m
+from logicalrep.messages import TupleData
+from logicalrep.recorder import (
     Connected,
     RecorderOptions,
     RowsComplete,
@@ -19,14 +19,14 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
-from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
-from pgoutput.recorder.snapshots.table_copy import TableCopy
-from pgoutput.recorder.storage.status import stored_lsn
-from pgoutput.recording import RecordingReader
-from pgoutput.standin import RecordedSource
-from pgoutput.standin.recorded.recording import open_stream
-from pgoutput.stream import Table, Tables, Transaction, Transactions
-from pgoutput.wire import parse_lsn
+from logicalrep.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
+from logicalrep.recorder.snapshots.table_copy import TableCopy
+from logicalrep.recorder.storage.status import stored_lsn
+from logicalrep.recording import RecordingReader
+from logicalrep.standin import RecordedSource
+from logicalrep.standin.recorded.recording import open_stream
+from logicalrep.stream import Table, Tables, Transaction, Transactions
+from logicalrep.wire import parse_lsn
 from tests.conftest import Run
 from tests.recorder.lab import Lab, Recording, wait_until
 

@@ -19,13 +19,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.errors import ConnectionLost
-from pgoutput.recorder import Connected, Progress, Reconnecting, RecorderOptions, Stopped, Stored
-from pgoutput.recorder.client.errors import PublicationMissing
-from pgoutput.recorder.recorder import _RetryPolicy
-from pgoutput.recorder.storage.folder import State
-from pgoutput.recording import list_segments, read_metadata
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.errors import ConnectionLost
+from logicalrep.recorder import Connected, Progress, Reconnecting, RecorderOptions, Stopped, Stored
+from logicalrep.recorder.client.errors import PublicationMissing
+from logicalrep.recorder.recorder import _RetryPolicy
+from logicalrep.recorder.storage.folder import State
+from logicalrep.recording import list_segments, read_metadata
+from logicalrep.wire import format_lsn, parse_lsn
 from tests.recorder import workload
 from tests.recorder.conftest import Command
 from tests.recorder.lab import PATIENCE, Lab, wait_until
@@ -198,7 +198,7 @@ def test_the_recorder_reconnects_after_outages(lab: Lab) -> None:
 
 
 def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.recorder._MIN_PAUSE", 0.05)
+    monkeypatch.setattr("logicalrep.recorder.recorder._MIN_PAUSE", 0.05)
     with table.recording() as recording:
         recording.wait(Connected)
         table.server.stop()
@@ -213,7 +213,7 @@ def test_pauses_between_attempts_grow(table: Lab, monkeypatch: pytest.MonkeyPatc
 
 def test_pauses_begin_anew_after_a_short_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("pgoutput.recorder.recorder.time.monotonic", lambda: now)
+    monkeypatch.setattr("logicalrep.recorder.recorder.time.monotonic", lambda: now)
     policy, error = _RetryPolicy(300), ConnectionLost("lost")
     with pytest.raises(PublicationMissing):
         policy.next_pause(PublicationMissing("missing"))
@@ -241,7 +241,7 @@ def test_a_lost_connection_is_made_again(table: Lab) -> None:
 
 
 KILLED_RECORDER = (
-    "import os, signal, sys; from pgoutput.recorder import RecorderOptions, Recorder, Stored\n"
+    "import os, signal, sys; from logicalrep.recorder import RecorderOptions, Recorder, Stored\n"
     "def kill(event):\n"
     "    if isinstance(event, Stored): os.kill(os.getpid(), signal.SIGKILL)\n"
     "Recorder(*sys.argv[1:3], ['p'], sys.argv[3], segment_bytes=20_000, segment_seconds=0.2,\n"
@@ -292,7 +292,7 @@ def test_transactions_recorded_with_other_publications_are_not_compared(table: L
 
 
 RECORDING = (
-    "import sys; from pgoutput.recorder import Recorder\n"
+    "import sys; from logicalrep.recorder import Recorder\n"
     "Recorder(*sys.argv[1:3], ['p'], sys.argv[3]).run(until='now')\n"
     "print(*sys.modules)"
 )
@@ -414,10 +414,14 @@ def test_the_options_until_and_for_end_the_recorder(table: Lab, record_cli: Comm
     assert table.confirmed_lsn() >= lsn
     table.assert_equal()
     first, *_, last = err.splitlines()
-    assert first.startswith(f"pgoutput: recording {table.slot} of PostgreSQL {table.version}")
+    assert first.startswith(f"logicalrep: recording {table.slot} of PostgreSQL {table.version}")
     where = format_lsn(table.confirmed_lsn())
-    assert re.fullmatch(f"pgoutput: stopped: \\d+ messages, all stored and acknowledged up to {where}", last)
+    assert re.fullmatch(
+        f"logicalrep: stopped: \\d+ messages, all stored and acknowledged up to {where}", last
+    )
     # It ends even if no transaction ends at the LSN.
     code, _, err = record_cli(f"--until={format_lsn(table.lsn())}")
     assert code == 0
-    assert "pgoutput: stopped: all stored and acknowledged up to " in err, "nothing came, or only copied rows"
+    assert "logicalrep: stopped: all stored and acknowledged up to " in err, (
+        "nothing came, or only copied rows"
+    )

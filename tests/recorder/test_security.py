@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Connected, Reconnecting, Recorder
-from pgoutput.recording import RecordingReader
-from pgoutput.standin import StandIn
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import Connected, Reconnecting, Recorder
+from logicalrep.recording import RecordingReader
+from logicalrep.standin import StandIn
 from tests.recorder.lab import Lab
 from tests.server import Server
 from tests.standin.streams import Repeated

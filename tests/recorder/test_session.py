@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from pgoutput import envelope, v2
-from pgoutput.columns import XLogDataBatch, decode_xlog_data
-from pgoutput.errors import ConnectionLost
-from pgoutput.messages import (
+from logicalrep import envelope, v2
+from logicalrep.columns import XLogDataBatch, decode_xlog_data
+from logicalrep.errors import ConnectionLost
+from logicalrep.messages import (
     Begin,
     Commit,
     Message,
@@ -23,14 +23,14 @@ from pgoutput.messages import (
     StandbyStatusUpdate,
     XLogData,
 )
-from pgoutput.recorder import Recorder
-from pgoutput.recorder.catalogs.catalog import Catalog
-from pgoutput.recorder.catalogs.changes import CatalogChanges
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.server import Server
-from pgoutput.recorder.session.session import Session
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recording import (
+from logicalrep.recorder import Recorder
+from logicalrep.recorder.catalogs.catalog import Catalog
+from logicalrep.recorder.catalogs.changes import CatalogChanges
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.server import Server
+from logicalrep.recorder.session.session import Session
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recording import (
     Directory,
     Remarks,
     ResentCommitCheck,

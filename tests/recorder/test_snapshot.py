@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages
-from pgoutput.errors import RecordingError, ReplicationError
-from pgoutput.messages import Message
-from pgoutput.recorder import (
+from logicalrep import messages
+from logicalrep.errors import RecordingError, ReplicationError
+from logicalrep.messages import Message
+from logicalrep.recorder import (
     Connected,
     Event,
     RecorderOptions,
@@ -19,10 +19,10 @@ from pgoutput.recorder import (
     TableComplete,
     TableNotCopied,
 )
-from pgoutput.recorder.catalogs.publications import PublishedTable, published_tables
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.snapshots.table_copy import TableCopy
-from pgoutput.recording import RecordingReader, SegmentReader, list_segments
+from logicalrep.recorder.catalogs.publications import PublishedTable, published_tables
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.snapshots.table_copy import TableCopy
+from logicalrep.recording import RecordingReader, SegmentReader, list_segments
 from tests.recorder import workload
 from tests.recorder.lab import Lab, wait_until
 
@@ -287,7 +287,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pgoutput.recorder.snapshots.segment.SegmentFile.finish", full)
+        patch.setattr("logicalrep.recorder.snapshots.segment.SegmentFile.finish", full)
         with pytest.raises(OSError, match="No space left"):
             lab.record(snapshot=True)
     assert lab.slots() == []
@@ -382,7 +382,7 @@ def test_the_recorder_stops_while_it_waits_for_a_table_lock(
         other.execute("BEGIN; LOCK TABLE a")
         return published_tables(*arguments, **options)
 
-    monkeypatch.setattr("pgoutput.recorder.snapshots.table_copy.published_tables", lock_and_list)
+    monkeypatch.setattr("logicalrep.recorder.snapshots.table_copy.published_tables", lock_and_list)
     with lab.connect() as other:
         with lab.recording(snapshot=True):
             wait_until(lambda: lab.value(WAITING_LOCKS) == 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgoutput.recorder import Connected, RecorderOptions, Stored
+from logicalrep.recorder import Connected, RecorderOptions, Stored
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import Server
@@ -75,7 +75,10 @@ def test_events_are_json(ascii_lab: Lab, record_cli: Command) -> None:
 
 def test_a_publication_whose_name_is_not_utf_8(lab: Lab, record_cli: Command) -> None:
     code, _, err = record_cli("--create-slot", publication="p\udcff")
-    assert (code, err) == (2, "pgoutput: the name of the publication p\\xff is not valid UTF-8: rename it\n")
+    assert (code, err) == (
+        2,
+        "logicalrep: the name of the publication p\\xff is not valid UTF-8: rename it\n",
+    )
 
 
 def test_a_database_whose_name_is_not_utf_8(
@@ -89,6 +92,6 @@ def test_a_database_whose_name_is_not_utf_8(
         connection.execute(b'DROP DATABASE "d\xff"')
     assert code == 3
     assert err == (
-        "pgoutput: the name of the database d\\xff is not valid UTF-8, and a recording keeps it as text: "
+        "logicalrep: the name of the database d\\xff is not valid UTF-8, and a recording keeps it as text: "
         "rename the database\n"
     )

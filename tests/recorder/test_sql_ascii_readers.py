@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m, views
-from pgoutput.messages import XLogData
-from pgoutput.recording import Recording, RecordingReader, SegmentReader, list_segments, read_metadata
-from pgoutput.values import to_arrow, to_text
+from logicalrep import messages as m, views
+from logicalrep.messages import XLogData
+from logicalrep.recording import Recording, RecordingReader, SegmentReader, list_segments, read_metadata
+from logicalrep.values import to_arrow, to_text
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.recording import recordings

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ConnectionLost, RecordingError
-from pgoutput.recorder import (
+from logicalrep.errors import ConnectionLost, RecordingError
+from logicalrep.recorder import (
     Connected,
     Event,
     Progress,
@@ -25,12 +25,12 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
-from pgoutput.recorder.catalogs import Catalog
-from pgoutput.recorder.session import loop
-from pgoutput.recorder.snapshots import SnapshotRequests
-from pgoutput.recorder.snapshots.copied_rows import transactions_of
-from pgoutput.recorder.snapshots.table_copy import TableCopy
-from pgoutput.recording import Directory, find_inconsistencies, locate
+from logicalrep.recorder.catalogs import Catalog
+from logicalrep.recorder.session import loop
+from logicalrep.recorder.snapshots import SnapshotRequests
+from logicalrep.recorder.snapshots.copied_rows import transactions_of
+from logicalrep.recorder.snapshots.table_copy import TableCopy
+from logicalrep.recording import Directory, find_inconsistencies, locate
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 
@@ -162,7 +162,7 @@ def test_the_command_says_that_it_waits_for_a_recorder(table: Lab, run: Run) -> 
     table.run("INSERT INTO t SELECT generate_series(1, 5)")
     table.record()
     words = "snapshot", "--recording", str(table.folder), "--table", "public.t"
-    command = [sys.executable, "-m", "pgoutput.cli", *words]
+    command = [sys.executable, "-m", "logicalrep.cli", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
         assert "no recorder writes" in waiting.stderr.readline()
@@ -184,7 +184,7 @@ def test_a_request_for_an_unknown_table_is_refused(table: Lab) -> None:
 
 
 def test_a_table_can_be_requested_as_soon_as_it_is_published(table: Lab, run: Run, monkeypatch: Any) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 60.0)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._MIN_PAUSE", 60.0)
     table.run("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
     with table.recording() as recording:
         recording.wait(Connected)
@@ -243,7 +243,7 @@ def test_a_table_that_cannot_be_read_is_tried_again_on_request(table: Lab, run: 
 @pytest.mark.parametrize("begins_with", ["late", "t"])
 def test_a_table_is_copied_after_the_missing_grant(table: Lab, monkeypatch: Any, begins_with: str) -> None:
     """No restart and no request is needed, whether the grant is missing at the start or later."""
-    monkeypatch.setattr("pgoutput.recorder.snapshots.copy_thread.MIN_PAUSE", 0.2)
+    monkeypatch.setattr("logicalrep.recorder.snapshots.copy_thread.MIN_PAUSE", 0.2)
     table.run(
         "CREATE TABLE late (id int)",
         "INSERT INTO late VALUES (1)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder.client.timelines import Timeline as T, check_fork, fork_lsn, parse_history
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder.client.timelines import Timeline as T, check_fork, fork_lsn, parse_history
 
 HISTORY = "1\t0/3000148\tno recovery target specified\n\n# a comment\n2\t1/0\tbefore 2026-01-01 00:00:00+00\n"
 

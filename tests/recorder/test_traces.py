@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from pgoutput import _trace
-from pgoutput.replica import replica_tables, replicate
+from logicalrep import _trace
+from logicalrep.replica import replica_tables, replicate
 from tests.recorder.lab import Lab
 
 
@@ -59,18 +59,18 @@ def test_segments_and_micro_batches_are_spans(lab: Lab, tracer: Tracer) -> None:
     assert tracer.spans == [
         *(
             (
-                "pgoutput store segment",
+                "logicalrep store segment",
                 {
-                    "pgoutput.segment": one.number,
-                    "pgoutput.messages": one.messages,
-                    "pgoutput.kind": one.kind,
+                    "logicalrep.segment": one.number,
+                    "logicalrep.messages": one.messages,
+                    "logicalrep.kind": one.kind,
                 },
             )
             for one in segments
         ),
         (
-            "pgoutput apply micro-batch",
-            {"pgoutput.first_segment": 1, "pgoutput.last_segment": last},
+            "logicalrep apply micro-batch",
+            {"logicalrep.first_segment": 1, "logicalrep.last_segment": last},
         ),
     ]
 

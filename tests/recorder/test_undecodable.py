@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import DecodeError
-from pgoutput.messages import (
+from logicalrep.errors import DecodeError
+from logicalrep.messages import (
     Begin,
     Commit,
     Delete,
@@ -18,7 +18,7 @@ from pgoutput.messages import (
     TruncateOption,
     XLogData,
 )
-from pgoutput.v2 import encode
+from logicalrep.v2 import encode
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recorder.test_session import at_work, transaction

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import Connected, Event, TableComplete, TableIncomplete, request_snapshot
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import Connected, Event, TableComplete, TableIncomplete, request_snapshot
 from tests.recorder.lab import Lab, Recording, wait_until
 
 PLAIN = (
@@ -581,8 +581,8 @@ def test_a_new_table_that_was_a_partition_at_first_is_incomplete(lab: Lab, is_ne
 def test_a_table_whose_columns_cannot_be_read_in_time_is_incomplete(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._MIN_PAUSE", 600.0)
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch.CatalogWatch.read_now", lambda *_: None)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._MIN_PAUSE", 600.0)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch.CatalogWatch.read_now", lambda *_: None)
     run(lab, "t", PLAIN)
     lab.run("CREATE PUBLICATION p FOR TABLE t")
     lab.record(snapshot=True)

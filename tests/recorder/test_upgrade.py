@@ -15,17 +15,23 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ChangesLost, RecordingError
-from pgoutput.recorder import Event, PublicationAltered, RecorderOptions, TableIncomplete, install_ddl_events
-from pgoutput.recorder.client import Connection, Interrupted
-from pgoutput.recorder.session.upgrade import begins_with_slot, read_wal
-from pgoutput.verification import verify_tables
+from logicalrep.errors import ChangesLost, RecordingError
+from logicalrep.recorder import (
+    Event,
+    PublicationAltered,
+    RecorderOptions,
+    TableIncomplete,
+    install_ddl_events,
+)
+from logicalrep.recorder.client import Connection, Interrupted
+from logicalrep.recorder.session.upgrade import begins_with_slot, read_wal
+from logicalrep.verification import verify_tables
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.server import VERSION, WHEEL_VERSION, Server, Upgraded
 
-SERVERS = Path(os.environ.get("PGOUTPUT_SERVERS", "."))
+SERVERS = Path(os.environ.get("LOGICALREP_SERVERS", "."))
 
 
 def is_complete(version: int) -> bool:
@@ -33,7 +39,7 @@ def is_complete(version: int) -> bool:
     return version == WHEEL_VERSION or (SERVERS / str(version) / "native/bin/pg_controldata").exists()
 
 
-OLD = int(os.environ.get("PGOUTPUT_OLD_VERSION", VERSION - 1 if VERSION > WHEEL_VERSION else VERSION))
+OLD = int(os.environ.get("LOGICALREP_OLD_VERSION", VERSION - 1 if VERSION > WHEEL_VERSION else VERSION))
 """Version to upgrade from. Debian's 17.12 sets a column option that the wheel's 18.4 refuses to restore.
 
 npm's 17.10 does not; it needs pg_controldata and pg_resetwal of another installation of 17.
@@ -184,10 +190,10 @@ def test_a_recording_is_continued_after_an_upgrade(labs: dict[str, Lab], run: Ru
 def test_alterations_after_the_upgrade_are_found(labs: dict[str, Lab]) -> None:
     lab = labs["altered"]
     lab.run(
-        "ALTER EVENT TRIGGER pgoutput_ddl_begins DISABLE",  # alterations are not described meanwhile
+        "ALTER EVENT TRIGGER logicalrep_ddl_begins DISABLE",  # alterations are not described meanwhile
         "ALTER TABLE t DROP COLUMN n",
         "ALTER TABLE t ADD COLUMN n int DEFAULT 4",
-        "ALTER EVENT TRIGGER pgoutput_ddl_begins ENABLE ALWAYS",
+        "ALTER EVENT TRIGGER logicalrep_ddl_begins ENABLE ALWAYS",
         "VACUUM FULL t",
         "ALTER PUBLICATION p DROP TABLE parts",
         "ALTER PUBLICATION p ADD TABLE parts",

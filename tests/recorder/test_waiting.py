@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder import Connected, Progress, Reconnecting, Stored, Waiting
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.errors import CredentialsRefused
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.recorder import Connected, Progress, Reconnecting, Stored, Waiting
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.errors import CredentialsRefused
 from tests.recorder.conftest import Command
 from tests.recorder.lab import Lab
 from tests.server import Server
@@ -47,11 +47,11 @@ def test_waiting_for_a_transaction_is_printed(table: Lab, record_cli: Command) -
     assert code == 0
     [waiting, stopped] = err.splitlines()
     assert waiting.startswith(
-        f'pgoutput: waiting for the prepared transaction "g" (xid {xid}, database {table.name}, '
+        f'logicalrep: waiting for the prepared transaction "g" (xid {xid}, database {table.name}, '
         "user postgres, since 20"
     )
     assert waiting.endswith("): COMMIT PREPARED or ROLLBACK PREPARED it")
-    assert stopped == "pgoutput: stopped before the recording began: nothing is stored"
+    assert stopped == "logicalrep: stopped before the recording began: nothing is stored"
     table.run("ROLLBACK PREPARED 'g'", "CREATE ROLE weak LOGIN REPLICATION")
     try:
         with table.connect() as other:
@@ -61,7 +61,7 @@ def test_waiting_for_a_transaction_is_printed(table: Lab, record_cli: Command) -
             assert own is not None
             _, _, err = record_cli("--create-slot", "--for=2.5", dsn=f"{table.dsn} user=weak")
         assert err.startswith(
-            f"pgoutput: waiting for the transaction of the server process {pid} (xid {own[0]}, "
+            f"logicalrep: waiting for the transaction of the server process {pid} (xid {own[0]}, "
             f"database {table.name}, user postgres): commit it, or roll it back\n"
         )
     finally:

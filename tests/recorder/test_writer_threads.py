@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from pgoutput.recorder.storage.writer_threads import WriterThreads
+from logicalrep.recorder.storage.writer_threads import WriterThreads
 
 PATIENCE = 120
 

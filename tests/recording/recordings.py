@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from pgoutput import messages as m
-from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import Message, XLogData
-from pgoutput.recording import (
+from logicalrep import messages as m
+from logicalrep.capturefile import CaptureFile
+from logicalrep.messages import Message, XLogData
+from logicalrep.recording import (
     Metadata,
     RecordingReader,
     SegmentReader,
@@ -21,7 +21,7 @@ from pgoutput.recording import (
     list_segments,
     read_metadata,
 )
-from pgoutput.stream import Change, Transaction, Transactions, encode_for
+from logicalrep.stream import Change, Transaction, Transactions, encode_for
 from tests.codec import corpus
 
 FIRST = SessionStart(session=1, number=1, position=0, lsn=0)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.errors import DecodeError
-from pgoutput.recording import (
+from logicalrep import messages as m
+from logicalrep.errors import DecodeError
+from logicalrep.recording import (
     SEGMENT_BYTES,
     Job,
     RecordingReader,
@@ -22,8 +22,8 @@ from pgoutput.recording import (
     read_metadata,
     writer,
 )
-from pgoutput.stream import encode_for
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep.stream import encode_for
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation, start_block, transaction_of

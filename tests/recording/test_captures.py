@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.recording import (
+from logicalrep import messages as m
+from logicalrep.recording import (
     SegmentReader,
     SegmentWriter,
     find_inconsistencies,
@@ -17,7 +17,7 @@ from pgoutput.recording import (
     read_metadata,
     writer,
 )
-from pgoutput.stream import StreamDecoder
+from logicalrep.stream import StreamDecoder
 from tests.codec import corpus
 from tests.recording import recordings
 from tests.recording.conftest import Recorded

@@ -1,4 +1,4 @@
-"""The commands `pgoutput segments`, `decode`, `encode` and `inspect` accept recordings."""
+"""The commands `logicalrep segments`, `decode`, `encode` and `inspect` accept recordings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.capturefile import CaptureFile
-from pgoutput.jsonlines import to_json
-from pgoutput.recording import (
+from logicalrep import messages as m
+from logicalrep.capturefile import CaptureFile
+from logicalrep.jsonlines import to_json
+from logicalrep.recording import (
     IncompleteTable,
     Metadata,
     PublicationChange,
@@ -25,8 +25,8 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.segment_file import checksum
-from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
+from logicalrep.recording.segment_file import checksum
+from logicalrep.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.codec import corpus
 from tests.messages import STOP, make_column, make_relation, start_block
 from tests.recording import recordings
@@ -106,7 +106,7 @@ def test_a_missing_segment_is_one_line_and_exit_code_2(
     done = run("segments", *options, folder)
     assert done.code == 2
     assert done.err == (
-        f"pgoutput: {folder}: segment 2 is missing; "
+        f"logicalrep: {folder}: segment 2 is missing; "
         "between segments 1 and 3, expected position 5, found 8; "
         "between segments 1 and 3, expected LSN 0/20, found 0/40\n"
     )
@@ -122,7 +122,7 @@ def test_a_path_that_is_not_a_recording_is_one_line(run: Run, folder: Path, tmp_
     for arguments in (("segments", folder), ("decode", folder), ("inspect", path), ("decode", path)):
         done = run(*arguments)
         assert done.code == 2
-        assert done.err.startswith(f"pgoutput: {path}: cannot be read as a Parquet file (")
+        assert done.err.startswith(f"logicalrep: {path}: cannot be read as a Parquet file (")
         assert len(done.err.splitlines()) == 1
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import standin
-from pgoutput.errors import RecordingError
-from pgoutput.recording import (
+from logicalrep import standin
+from logicalrep.errors import RecordingError
+from logicalrep.recording import (
     SCHEMA,
     STATE_FILE,
     Directory,
@@ -33,8 +33,8 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.recording.segment_file import checksum, message_batch
-from pgoutput.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
+from logicalrep.recording.segment_file import checksum, message_batch
+from logicalrep.recording.segment_format import CHECKSUM_KEY, METADATA_KEY
 from tests.recording import recordings
 from tests.versions import UNKNOWN
 
@@ -156,7 +156,7 @@ def test_a_parquet_file_without_metadata_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.parquet"
     for schema in (SCHEMA, pa.schema([("x", pa.int64())]), pa.schema([])):
         pq.write_table(schema.empty_table(), path)
-        refused(path, "not a segment: the Parquet file has no metadata of pgoutput")
+        refused(path, "not a segment: the Parquet file has no metadata of logicalrep")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_folder_without_segments_is_reported(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(
             RecordingError,
-            match=f"^{folder}: no segments found: give the folder that `pgoutput record` writes",
+            match=f"^{folder}: no segments found: give the folder that `logicalrep record` writes",
         ):
             list_segments(folder)
     with pytest.raises(RecordingError, match="no segments found"):
@@ -445,8 +445,8 @@ def test_commands_report_missing_last_segments(run: Run, folder: Path, command: 
     done = run(command, folder)
     assert (done.code, done.err) == (
         2,
-        f"pgoutput: {folder}: segment 11 is missing, although acknowledged to the server: put missing files "
-        "back\n",
+        f"logicalrep: {folder}: segment 11 is missing, although acknowledged to the server: put missing "
+        "files back\n",
     )
 
 

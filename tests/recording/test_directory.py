@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgoutput.recording import SegmentFile
-from pgoutput.recording.segment_file import message_batch
+from logicalrep.recording import SegmentFile
+from logicalrep.recording.segment_file import message_batch
 
 
 def test_an_abandoned_file_does_not_damage_a_later_segment_of_its_number(tmp_path: Path) -> None:

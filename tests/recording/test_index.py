@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.recording import Metadata, RecordingReader, list_segments, read_metadata
-from pgoutput.recording.segment_format import TransactionEnd
-from pgoutput.stream import Change, Transaction, Transactions
+from logicalrep import messages as m
+from logicalrep.recording import Metadata, RecordingReader, list_segments, read_metadata
+from logicalrep.recording.segment_format import TransactionEnd
+from logicalrep.stream import Change, Transaction, Transactions
 from tests.messages import STOP, start_block
 from tests.recording import recordings
 from tests.recording.conftest import Recorded

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from pyarrow import fs
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import (
+from logicalrep.errors import RecordingError
+from logicalrep.recording import (
     Location,
     SegmentReader,
     find_segments,
@@ -86,7 +86,7 @@ class RemovedStore:
 
 
 def test_an_object_that_is_removed_while_it_is_read_is_missing() -> None:
-    """As the request of `pgoutput snapshot`, which the recorder removes."""
+    """As the request of `logicalrep snapshot`, which the recorder removes."""
     assert Location("s3://bucket/request", cast(Any, RemovedStore()), "bucket/request").content() is None
 
 

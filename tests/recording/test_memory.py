@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.recording import SegmentFile, read_metadata
-from pgoutput.recording.segment_file import message_batch
+from logicalrep import messages as m
+from logicalrep.recording import SegmentFile, read_metadata
+from logicalrep.recording.segment_file import message_batch
 from tests.messages import make_column, make_relation
 from tests.recording import recordings
 
@@ -20,8 +20,8 @@ RELATION = make_relation(make_column("v"))
 PROGRAM = """
 import re, sys
 from pathlib import Path
-from pgoutput.cli import main
-import pgoutput.recording
+from logicalrep.cli import main
+import logicalrep.recording
 
 def peak():  # not getrusage: its peak includes the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -32,11 +32,11 @@ try:
 finally:
     print(peak() - before >> 10, file=sys.stderr)
 """
-"""Script that runs a pgoutput command and prints by how many MiB the process's peak memory grew."""
+"""Script that runs a logicalrep command and prints by how many MiB the process's peak memory grew."""
 
 
 def grown(*arguments: object) -> int:
-    """Run a pgoutput command in a new process; return by how many MiB the process's peak memory grew."""
+    """Run a logicalrep command in a new process; return by how many MiB the process's peak memory grew."""
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     *_, last = done.stderr.splitlines()

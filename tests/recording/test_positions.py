@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.recording import Metadata, Source, find_inconsistencies
+from logicalrep.recording import Metadata, Source, find_inconsistencies
 
 SOURCE = Source(
     recording="7b0c3e0e-0000-4000-8000-000000000001",

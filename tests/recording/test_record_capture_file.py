@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.errors import RecordingError
-from pgoutput.recording import read_metadata, record_capture_file
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.errors import RecordingError
+from logicalrep.recording import read_metadata, record_capture_file
 from tests.codec import corpus
 from tests.recording import recordings
 from tests.versions import OLDEST

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.messages import Message
-from pgoutput.recording import Metadata, SegmentWriter, SessionStart, find_inconsistencies
-from pgoutput.stream import Transaction, encode_for
+from logicalrep import messages as m
+from logicalrep.messages import Message
+from logicalrep.recording import Metadata, SegmentWriter, SessionStart, find_inconsistencies
+from logicalrep.stream import Transaction, encode_for
 from tests.messages import STOP, make_column, make_relation, start_block, transaction_of
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record

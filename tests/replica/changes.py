@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import CHANGES, ChangesView, Task, plan_changes, read
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import CHANGES, ChangesView, Task, plan_changes, read
 from tests.recording.recordings import sent, source, write
 
 

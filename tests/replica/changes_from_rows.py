@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, take, value_bytes, value_offsets
-from pgoutput.views.alterations import OPERATION
-from pgoutput.views.relation_changes import (
+from logicalrep._arrays import Numbers, take, value_bytes, value_offsets
+from logicalrep.views.alterations import OPERATION
+from logicalrep.views.relation_changes import (
     COMMON,
     ChangedRelation,
     Column,

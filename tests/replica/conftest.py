@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from pgoutput.targets import registry
+from logicalrep.targets import registry
 from tests.recorder.conftest import lab, moto, proxy, server
 from tests.targets.formats import FORMATS, Format
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from pgoutput.replica import Dropped, ReplicaTable, TableResult, replica_tables, replicate
+from logicalrep.replica import Dropped, ReplicaTable, TableResult, replica_tables, replicate
 from tests.recorder.lab import Lab
 from tests.replica.tables import read_table, row_texts
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput.views import CHANGES
+from logicalrep import catalog
+from logicalrep.views import CHANGES
 from tests.truth import TrueTable
 
 Row = dict[str, str | None]

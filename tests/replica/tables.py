@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pgoutput.apply import DataFiles, TableResult, apply_changes
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import PathOrUri, locate
-from pgoutput.replica import replica_tables
-from pgoutput.targets import Table, registry
-from pgoutput.values import default_type, from_arrow, quote_array_element
-from pgoutput.views import RelationChanges
+from logicalrep.apply import DataFiles, TableResult, apply_changes
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import PathOrUri, locate
+from logicalrep.replica import replica_tables
+from logicalrep.targets import Table, registry
+from logicalrep.values import default_type, from_arrow, quote_array_element
+from logicalrep.views import RelationChanges
 from tests.replica.changes_from_rows import from_rows
 from tests.truth import TrueTable, equals_typed
 

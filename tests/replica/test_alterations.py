@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pgoutput.recorder import (
+from logicalrep.recorder import (
     Connected,
     Event,
     Progress,
@@ -17,8 +17,8 @@ from pgoutput.recorder import (
     install_ddl_events,
     request_snapshot,
 )
-from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
-from pgoutput.recorder.snapshots.table_copy import TableCopy
+from logicalrep.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
+from logicalrep.recorder.snapshots.table_copy import TableCopy
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.live import Replica
@@ -101,7 +101,7 @@ def test_an_altered_table_is_reported_until_its_rows_are_copied(replica: Replica
     for _ in range(2):
         (told,) = incomplete(lab.record())
         assert told.advice == (
-            f"to copy its rows, run pgoutput snapshot --recording {lab.folder} --table public.t"
+            f"to copy its rows, run logicalrep snapshot --recording {lab.folder} --table public.t"
         )
     replica.follow()
     assert replica.may_differ() == ["t"]
@@ -378,7 +378,7 @@ def test_a_disabled_event_trigger_describes_nothing(described: Replica, lab: Lab
     lab.run("INSERT INTO t VALUES (1, 'a', 'b')")
     lab.record(snapshot=True)
     for mode in ("DISABLE", "ENABLE ALWAYS"):
-        lab.run(f"ALTER EVENT TRIGGER pgoutput_ddl_events {mode}")
+        lab.run(f"ALTER EVENT TRIGGER logicalrep_ddl_events {mode}")
         if mode == "DISABLE":
             lab.run("ALTER TABLE t ADD c int DEFAULT 5")
     assert [one.table for one in incomplete(lab.record())] == ["public.t"]

@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import messages as m, v4, views
-from pgoutput.columns import ColumnDecoder
-from pgoutput.messages import Cell, Message
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import replica_tables, replicate
-from pgoutput.values import parse_array, quote_array_element, to_arrow, to_text
-from pgoutput.views import RESCUED
-from pgoutput.wire import stored_name
+from logicalrep import messages as m, v4, views
+from logicalrep.columns import ColumnDecoder
+from logicalrep.messages import Cell, Message
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.replica import replica_tables, replicate
+from logicalrep.values import parse_array, quote_array_element, to_arrow, to_text
+from logicalrep.views import RESCUED
+from logicalrep.wire import stored_name
 from tests.columns.without_kernel import pure
 from tests.effort import examples
 from tests.messages import make_column, make_relation, transaction_of

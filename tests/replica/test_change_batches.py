@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from pgoutput.views import RelationChanges, pack_changes, split_by_key, unpack_changes
+from logicalrep.views import RelationChanges, pack_changes, split_by_key, unpack_changes
 from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from pgoutput.apply.chunks import split_changes
+from logicalrep.apply.chunks import split_changes
 from tests.effort import examples
 from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.apply.data_files import DataFiles, small_files
-from pgoutput.recording import Location
-from pgoutput.replica import Maintenance, TableResult, maintain_tables, replicate
-from pgoutput.targets import ChangeRange, Position, Table
-from pgoutput.targets.delta.cleaning import PROPERTIES
-from pgoutput.targets.registry import OID
+from logicalrep.apply.data_files import DataFiles, small_files
+from logicalrep.recording import Location
+from logicalrep.replica import Maintenance, TableResult, maintain_tables, replicate
+from logicalrep.targets import ChangeRange, Position, Table
+from logicalrep.targets.delta.cleaning import PROPERTIES
+from logicalrep.targets.registry import OID
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import different_tables, open_table
 from tests.truth import true_tables
@@ -51,7 +51,7 @@ def make_table(folder: Path, properties: dict[str, str | None], commits: int) ->
 
 
 def test_replaced_files_and_old_commits_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
+    monkeypatch.setattr("logicalrep.targets.delta.cleaning._HOURS", 0)
     table = make_table(tmp_path, PROPERTIES | {"delta.logRetentionDuration": "interval 0 seconds"}, COMMITS)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(COMMITS))
     assert len(list(tmp_path.glob("*.parquet"))) <= 20
@@ -68,7 +68,7 @@ def test_a_new_table_keeps_replaced_files_for_an_hour(tmp_path: Path) -> None:
 def test_the_retention_time_of_the_table_is_respected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.targets.delta.cleaning._HOURS", 0)
+    monkeypatch.setattr("logicalrep.targets.delta.cleaning._HOURS", 0)
     make_table(tmp_path, {"delta.deletedFileRetentionDuration": "interval 3 days"}, 20)
     assert len(list(tmp_path.glob("*.parquet"))) == 20
 
@@ -123,7 +123,7 @@ def test_a_table_without_new_changes_is_maintained(tmp_path: Path, monkeypatch: 
         os.utime(folder / name, (time_, time_))
     assert maintain_tables(tmp_path) == 1
     assert {path.name for path in folder.glob("part-???.parquet")} == {"part-new.parquet"}
-    monkeypatch.setattr("pgoutput.targets.delta.cleaning._UNUSED_HOURS", 0)
+    monkeypatch.setattr("logicalrep.targets.delta.cleaning._UNUSED_HOURS", 0)
     assert maintain_tables(tmp_path) > 10
     assert maintain_tables(tmp_path) == 0
     remaining = DeltaTable(folder)
@@ -153,7 +153,7 @@ def test_a_query_commits_while_its_tables_are_maintained(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits of both are repeated after a conflict, and no change is applied twice."""
-    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1)
+    monkeypatch.setattr("logicalrep.replica.replication.SEGMENTS_PER_BATCH", 1)
     stop, removed, results = threading.Event(), list[int](), list[TableResult]()
 
     def maintain() -> None:
@@ -185,7 +185,7 @@ def test_a_table_with_an_error_is_left_for_the_next_maintenance(
     os.utime(tmp_path / "t" / "part-old.parquet", (0, 0))
     with caplog.at_level("INFO"):
         assert maintain_tables(tmp_path) == 1
-        monkeypatch.setattr("pgoutput.replica.maintenance.write_again", fill_disk)
+        monkeypatch.setattr("logicalrep.replica.maintenance.write_again", fill_disk)
         assert maintain_tables(tmp_path) == 0
     assert caplog.text.count("the table with OID 0 of") == 2
     assert "the table with OID 1 of" in caplog.text
@@ -207,7 +207,7 @@ def test_maintenance_ends_between_two_tables(tmp_path: Path, monkeypatch: pytest
         begun.set()
         assert maintenance._stop.wait(60)
 
-    monkeypatch.setattr("pgoutput.replica.maintenance.find_table", find)
+    monkeypatch.setattr("logicalrep.replica.maintenance.find_table", find)
     with maintenance:
         assert begun.wait(60)
     assert found == [1]

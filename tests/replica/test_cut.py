@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import Cut, replica_tables, replicate, versions_at
-from pgoutput.targets import registry
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.replica import Cut, replica_tables, replicate, versions_at
+from logicalrep.targets import registry
+from logicalrep.wire import format_lsn, parse_lsn
 from tests.conftest import Run
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.recording import locate
-from pgoutput.targets import FILE_BYTES
-from pgoutput.targets.delta import DeltaFormat
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.recording import locate
+from logicalrep.targets import FILE_BYTES
+from logicalrep.targets.delta import DeltaFormat
 
 
 def test_large_rows_are_written_in_bounded_memory(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.apply.schema.differences import altered_columns, store_difference
-from pgoutput.recorder import request_snapshot
-from pgoutput.recording import Location, Verified, locate
-from pgoutput.replica import Difference, replica_tables, store_verified
-from pgoutput.targets import MAY_DIFFER, ConflictError, find_table, registry
-from pgoutput.views import Column
+from logicalrep.apply.schema.differences import altered_columns, store_difference
+from logicalrep.recorder import request_snapshot
+from logicalrep.recording import Location, Verified, locate
+from logicalrep.replica import Difference, replica_tables, store_verified
+from logicalrep.targets import MAY_DIFFER, ConflictError, find_table, registry
+from logicalrep.views import Column
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
@@ -227,7 +227,7 @@ def test_each_reason_of_an_incomplete_table_is_stored_once(tmp_path: Path) -> No
     assert (table.oid, table.namespace, table.name, table.recording) == (1, "public", "t", "r")
     assert table.may_differ == (first, second, retyped)
     properties = DeltaTable(table.place).metadata().configuration
-    assert properties["pgoutput.may_differ"].startswith('[{"lsn":110,"reason":"added to p"},')
+    assert properties["logicalrep.may_differ"].startswith('[{"lsn":110,"reason":"added to p"},')
 
 
 @pytest.mark.parametrize("history", [False, True])

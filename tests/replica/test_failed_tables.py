@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput._pauses import Pauses
-from pgoutput.apply.rows import chunk_writer
-from pgoutput.apply.rows.lookup import look_up_rows
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Recording, list_segments, locate
-from pgoutput.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
+from logicalrep import messages as m
+from logicalrep._pauses import Pauses
+from logicalrep.apply.rows import chunk_writer
+from logicalrep.apply.rows.lookup import look_up_rows
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import Recording, list_segments, locate
+from logicalrep.replica import TableResult, positions, replica_tables, replicate, replication, reset_tables
 from tests.messages import make_column, make_relation
 from tests.recorder.lab import wait_until
 from tests.recording.recordings import record

@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, locate
-from pgoutput.replica import maintain_tables, replica_tables, use_iceberg
-from pgoutput.targets import (
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import GoneTable, locate
+from logicalrep.replica import maintain_tables, replica_tables, use_iceberg
+from logicalrep.targets import (
     ChangeRange,
     ConflictError,
     Position,
@@ -23,8 +23,8 @@ from pgoutput.targets import (
     register_table,
     remove_table,
 )
-from pgoutput.targets.iceberg import catalogs, cleaning
-from pgoutput.targets.iceberg.cleaning import needed_files
+from logicalrep.targets.iceberg import catalogs, cleaning
+from logicalrep.targets.iceberg.cleaning import needed_files
 from tests import store
 from tests.iceberg_rest import Requests, serve_catalog
 from tests.replica.simulator import SimulatedServer
@@ -142,7 +142,7 @@ def test_a_replica_follows_its_server(
     kept = {f"{folder.place}/{name}" for name in folder.names()}
     assert kept == {path for path in needed_files(known.io, known.metadata) if "/data/" in path}
     with monkeypatch.context() as later:
-        later.setattr("pgoutput.targets.iceberg.table._UNUSED_HOURS", -1)
+        later.setattr("logicalrep.targets.iceberg.table._UNUSED_HOURS", -1)
         maintain_tables(prod.target)
     assert rows_in(prod, namespace="shop_public") == truth(server)
 

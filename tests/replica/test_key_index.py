@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.rows import key_index
-from pgoutput.apply.rows.key_index import Keys, hash_keys
-from pgoutput.recording import locate
-from pgoutput.targets import DataFile
-from pgoutput.targets.delta import DeltaFormat
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.rows import key_index
+from logicalrep.apply.rows.key_index import Keys, hash_keys
+from logicalrep.recording import locate
+from logicalrep.targets import DataFile
+from logicalrep.targets.delta import DeltaFormat
 
 ROWS = 3000
 VALUES: dict[pa.DataType, Callable[[int], Any]] = {
@@ -50,7 +50,7 @@ def make(folder: Path, columns: dict[str, pa.Array]) -> tuple[DataFiles, DataFil
 
 
 def indexes(folder: Path) -> list[Path]:
-    return sorted((folder / "t" / "_pgoutput_index").iterdir())
+    return sorted((folder / "t" / "_logicalrep_index").iterdir())
 
 
 @pytest.mark.parametrize("type_", VALUES, ids=str)
@@ -168,5 +168,5 @@ def test_indexes_of_files_that_are_gone_are_removed(tmp_path: Path) -> None:
 
 def test_without_space_there_is_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, file = make(tmp_path, {"k": pa.array(range(ROWS))})
-    (tmp_path / "t" / "_pgoutput_index").write_text("a file where the folder would be")
+    (tmp_path / "t" / "_logicalrep_index").write_text("a file where the folder would be")
     assert Keys(["k"], [pa.array([9])]).find(files, file) is None

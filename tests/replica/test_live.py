@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgoutput.recorder import Connected, TableComplete, request_snapshot
-from pgoutput.recorder.snapshots.table_copy import TableCopy
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.replica import TableResult, replica_tables, replicate, replication, reset_tables
-from pgoutput.views import ChangesView, plan_changes, read
+from logicalrep.recorder import Connected, TableComplete, request_snapshot
+from logicalrep.recorder.snapshots.table_copy import TableCopy
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.replica import TableResult, replica_tables, replicate, replication, reset_tables
+from logicalrep.views import ChangesView, plan_changes, read
 from tests.recorder.lab import Lab
 from tests.recorder.test_table_snapshots import complete
 from tests.replica.changes import sorted_changes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.errors import ReplicaError
+from logicalrep.errors import ReplicaError
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, delta_table_of, rows_of
 from tests.replica.test_replica import follows

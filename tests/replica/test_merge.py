@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
-from pgoutput.apply.rows.merge import merge_changes, read_effects
+from logicalrep.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
+from logicalrep.apply.rows.merge import merge_changes, read_effects
 from tests.effort import examples
 
 pytestmark = pytest.mark.usefixtures("any_format")

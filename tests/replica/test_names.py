@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pgoutput.messages import Insert, Message
-from pgoutput.recording import GoneTable, PathOrUri, Remarks, RenamedTable, SegmentWriter, locate
-from pgoutput.replica import names as replica_names, replica_tables, replicate
-from pgoutput.targets import MAY_DIFFER, ConflictError, registry
-from pgoutput.targets.delta import table as delta
+from logicalrep.messages import Insert, Message
+from logicalrep.recording import GoneTable, PathOrUri, Remarks, RenamedTable, SegmentWriter, locate
+from logicalrep.replica import names as replica_names, replica_tables, replicate
+from logicalrep.targets import MAY_DIFFER, ConflictError, registry
+from logicalrep.targets.delta import table as delta
 from tests import store
 from tests.kills import Killed, Kills
 from tests.messages import make_column, make_relation, transaction_of

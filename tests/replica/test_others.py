@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from pgoutput.errors import PgoutputError, RecordingError, ReplicaError
-from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables, versions_at
+from logicalrep.errors import LogicalrepError, RecordingError, ReplicaError
+from logicalrep.replica import replica_tables, replicate, reset_tables, select_tables, versions_at
 from tests.recorder.lab import Lab
 from tests.recording.recordings import sent, source, write
 from tests.replica.tables import row_texts
@@ -200,7 +200,7 @@ def test_a_lost_registry_is_restored(target: Target) -> None:
     tables = replica_tables(target.path)
     assert {one.name for one in tables.values()} == {"t", "u", "idle"}
     assert all(f"{registry}/{oid}: the file is missing" in one.error for oid, one in tables.items())
-    with pytest.raises(ReplicaError, match=rf"{registry}/\d+: the file is missing, .*`pgoutput replicate`"):
+    with pytest.raises(ReplicaError, match=rf"{registry}/\d+: the file is missing, .*`logicalrep replicate`"):
         versions_at(target.path)
     target.lab.run("CREATE TABLE new (id int)", "INSERT INTO new VALUES (1)")
     target.follow()
@@ -396,7 +396,7 @@ def test_two_runs_at_the_same_time_apply_each_change_once(target: Target) -> Non
     def run(stop: threading.Event) -> None:
         try:
             replicate(target.lab.folder, target.path, follow=True, stop=stop)
-        except PgoutputError as error:
+        except LogicalrepError as error:
             errors.append(error)
 
     stop = threading.Event()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pgoutput.apply.parts import (
+from logicalrep.apply.parts import (
     Part,
     PartsError,
     commit_parts,
@@ -24,11 +24,11 @@ from pgoutput.apply.parts import (
     plan_rewrites,
     rewrite_files,
 )
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import replica_tables
-from pgoutput.targets import ConflictError
-from pgoutput.targets.delta.table import _Table
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.replica import replica_tables
+from logicalrep.targets import ConflictError
+from logicalrep.targets.delta.table import _Table
 from tests.effort import examples
 from tests.kills import Killed
 from tests.replica.changes_from_rows import from_rows

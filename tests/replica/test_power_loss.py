@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.replica import replica_tables, replicate
+from logicalrep.replica import replica_tables, replicate
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder.snapshots import copied_rows
-from pgoutput.recorder.storage.packing import Packer
-from pgoutput.recording import (
+from logicalrep.errors import RecordingError
+from logicalrep.recorder.snapshots import copied_rows
+from logicalrep.recorder.storage.packing import Packer
+from logicalrep.recording import (
     Directory,
     Reader,
     Recording,
@@ -33,10 +33,10 @@ from pgoutput.recording import (
     reader_file,
     segment_name,
 )
-from pgoutput.replica import Query, recorded_changes, registration, replica_tables, replicate
-from pgoutput.spark.source import PgoutputDataSource
-from pgoutput.targets import NOTHING, Position, write_file
-from pgoutput.views import schema_versions
+from logicalrep.replica import Query, recorded_changes, registration, replica_tables, replicate
+from logicalrep.spark.source import LogicalrepDataSource
+from logicalrep.targets import NOTHING, Position, write_file
+from logicalrep.views import schema_versions
 from tests.effort import mostly_nightly
 from tests.kills import Killed, Kills
 from tests.recording.recordings import sent, source, write
@@ -229,7 +229,7 @@ def test_readers_that_come_too_late_are_refused(
     assert [one.target for one in read_readers(locate(folder))] == [str(tmp_path / "lake")]
     assert not (tmp_path / "new").exists()
     for query_start in (0, 20):
-        stream = PgoutputDataSource({"path": str(folder)})
+        stream = LogicalrepDataSource({"path": str(folder)})
         reader = stream.streamReader(stream.schema())
         start = {"segment": query_start, "recording": Recording(folder).identity}
         refused = pytest.raises(RecordingError, match=f"segment {query_start + 1} was pruned: {begins}")
@@ -372,7 +372,7 @@ def test_schema_versions_of_pruned_segments_are_known(whole: Path, folder: Path,
     last = {one.relation.oid: one.relation for one in schema_versions(before.metadata(before.numbers))}
     versions = schema_versions(recording.metadata(recording.numbers), recording.beginning.relations)
     assert {one.relation.oid: one.relation for one in versions} == last
-    rows = PgoutputDataSource({"path": str(folder), "view": "table", "table": "app.tr_a"})
+    rows = LogicalrepDataSource({"path": str(folder), "view": "table", "table": "app.tr_a"})
     assert "after" in rows.schema().names
 
 

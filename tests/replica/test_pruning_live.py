@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import is_requested, request_snapshot
-from pgoutput.recorder.storage.status import stored_lsn
-from pgoutput.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
-from pgoutput.replica import replica_tables, replicate, reset_tables, select_tables
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import is_requested, request_snapshot
+from logicalrep.recorder.storage.status import stored_lsn
+from logicalrep.recording import Recording, find_segments, locate, prune, read_beginning, read_readers
+from logicalrep.replica import replica_tables, replicate, reset_tables, select_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.server import VERSION, Server
 
@@ -29,7 +29,7 @@ SECONDS = 6.0
 
 PRUNE = """
 import sys
-from pgoutput.recording import prune
+from logicalrep.recording import prune
 print("started", flush=True)
 while True:
     prune(sys.argv[1], keep=0)
@@ -163,7 +163,7 @@ def test_a_table_with_pruned_changes_is_added_or_reset_after_a_snapshot(lab: Lab
         apply("DELETE FROM u WHERE id = 1")
         apply("INSERT INTO u VALUES (10, 'skipped')")
         assert prune(lab.folder, keep=0).first_segment > 1
-        with pytest.raises(RecordingError, match=r"public\.u cannot be added: .*pgoutput snapshot"):
+        with pytest.raises(RecordingError, match=r"public\.u cannot be added: .*logicalrep snapshot"):
             select_tables(lab.folder, target, ["public.u"])
         request = request_snapshot(lab.folder, ["public.u"])
         wait_until(lambda: not is_requested(request))

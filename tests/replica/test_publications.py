@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.replica import replica_tables
-from pgoutput.verification import verify_tables
+from logicalrep.errors import ReplicationError
+from logicalrep.replica import replica_tables
+from logicalrep.verification import verify_tables
 from tests.recorder.lab import Lab, wait_until
 from tests.replica.live import Replica
 from tests.replica.tables import read_table, row_texts
@@ -147,7 +147,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
 SOME = {"partition, root", "root joins", "all columns, none", "ADD COLUMN, rows follow"}
 """The cases that `make test` runs."""
 
-IS_MATRIX = "PGOUTPUT_TEST_VERSION" in os.environ
+IS_MATRIX = "LOGICALREP_TEST_VERSION" in os.environ
 
 
 def published(lab: Lab, count: int) -> dict[int, str]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from pgoutput.replica import replica_tables
-from pgoutput.targets import registry
+from logicalrep.replica import replica_tables
+from logicalrep.targets import registry
 from tests.effort import examples
 from tests.kills import Killed, Kills
 from tests.replica.simulator import Row, SimulatedServer
@@ -53,9 +53,9 @@ def test_a_replica_follows_random_changes(
 
 def keep_files(patch: pytest.MonkeyPatch) -> None:
     """Keep data files, which are small here, until most rows are deleted, and look rows up by index."""
-    patch.setattr("pgoutput.apply.data_files._DELETED_SHARE", 0.9)
-    patch.setattr("pgoutput.apply.data_files._VECTOR_BYTES_PER_ROW", 0)
-    patch.setattr("pgoutput.apply.rows.key_index.MIN_ROWS", 1)
+    patch.setattr("logicalrep.apply.data_files._DELETED_SHARE", 0.9)
+    patch.setattr("logicalrep.apply.data_files._VECTOR_BYTES_PER_ROW", 0)
+    patch.setattr("logicalrep.apply.rows.key_index.MIN_ROWS", 1)
 
 
 def follow_random_changes(table: type, data: st.DataObject, history: bool, identity: str) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import ReplicaError
-from pgoutput.replica import replica_tables
-from pgoutput.replica.ownership import claim_target
-from pgoutput.targets.registry import folder_name
+from logicalrep.errors import ReplicaError
+from logicalrep.replica import replica_tables
+from logicalrep.replica.ownership import claim_target
+from logicalrep.targets.registry import folder_name
 from tests.recorder.lab import Lab
 from tests.replica.changes import recorded_changes, sorted_changes
 from tests.replica.simulator import SimulatedServer
@@ -92,7 +92,7 @@ def test_an_error_names_a_data_file_that_is_lost(
         problem = "the data file cannot be read: Parquet magic bytes .*"
     servers[0].delete(0)
     match = (
-        rf"public.a/{file.name}: {problem}\. If files are lost or damaged, put them back, .*`pgoutput snap"
+        rf"public.a/{file.name}: {problem}\. If files are lost or damaged, put them back, .*`logicalrep snap"
     )
     with pytest.raises(ReplicaError, match=match):
         apply(servers[0].take().to_batches(), tmp_path)

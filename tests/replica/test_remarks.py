@@ -8,13 +8,13 @@ from typing import Any, get_args
 
 import pytest
 
-from pgoutput.recorder import Connected, TableDropped, TableIncomplete
-from pgoutput.recording import GoneTable, Location, Recording, locate
-from pgoutput.replica import Dropped, remarks, replica_tables
-from pgoutput.targets import registry
-from pgoutput.targets.delta import table
-from pgoutput.targets.delta.folders import _files, remove_folder
-from pgoutput.targets.registry import archive_table, remove_table
+from logicalrep.recorder import Connected, TableDropped, TableIncomplete
+from logicalrep.recording import GoneTable, Location, Recording, locate
+from logicalrep.replica import Dropped, remarks, replica_tables
+from logicalrep.targets import registry
+from logicalrep.targets.delta import table
+from logicalrep.targets.delta.folders import _files, remove_folder
+from logicalrep.targets.registry import archive_table, remove_table
 from tests import store
 from tests.kills import Killed, Kills
 from tests.recorder.lab import Lab

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pgoutput.apply import apply_changes
-from pgoutput.apply.rows.digests import RowSet, digest_rows
-from pgoutput.apply.rows.lookup import look_up_rows
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import replica_tables
-from pgoutput.targets.delta.table import _Table
-from pgoutput.views import RelationChanges
+from logicalrep.apply import apply_changes
+from logicalrep.apply.rows.digests import RowSet, digest_rows
+from logicalrep.apply.rows.lookup import look_up_rows
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.replica import replica_tables
+from logicalrep.targets.delta.table import _Table
+from logicalrep.views import RelationChanges
 from tests.kills import Killed, Kills
 from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
@@ -178,7 +178,7 @@ def test_a_full_disk_keeps_the_rows_and_no_other_files(
             server.update(0, v="replayed")
     changes = server.take().to_batches()
     with monkeypatch.context() as patch:
-        patch.setattr("pgoutput.apply.rows.chunk_writer.look_up_rows", failing_after(7))
+        patch.setattr("logicalrep.apply.rows.chunk_writer.look_up_rows", failing_after(7))
         with pytest.raises(ReplicaError, match=r"^\[Errno 28\] No space left on device"):
             apply(changes, tmp_path, history=history, max_rows=4)
     assert unnamed_files(tmp_path) == set()
@@ -227,7 +227,7 @@ def test_a_replacement_is_committed_after_a_concurrent_compaction(
 def test_history_ends_and_begins_only_versions_that_differ(
     batch_rows: int, server: SimulatedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.targets.parquet._BATCH_ROWS", batch_rows)
+    monkeypatch.setattr("logicalrep.targets.parquet._BATCH_ROWS", batch_rows)
     apply(server.take().to_batches(), tmp_path, history=True)
     (file,) = files_of(tmp_path)
     old = {row["k"]: row for row in rows_of(tmp_path).to_pylist()}
@@ -299,7 +299,7 @@ def test_two_snapshots_are_two_commits(server: SimulatedServer, tmp_path: Path) 
     apply(server.take().to_batches(), tmp_path, history=True)
     versions = [row["v"] for row in rows_of(tmp_path).to_pylist() if row["k"] == 0]
     assert sorted(versions) == ["first", "second"]
-    assert sum("pgoutput.commit_lsn" in one for one in delta_table_of(tmp_path).history()) == 2
+    assert sum("logicalrep.commit_lsn" in one for one in delta_table_of(tmp_path).history()) == 2
 
 
 def test_equal_rows_of_a_table_without_key_are_counted(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_a_replacement_needs_bounded_memory(
                 yield from from_rows(reader.get_batch(number))
                 held.append(pa.total_allocated_bytes() - before)
 
-    monkeypatch.setattr("pgoutput.targets.parquet.FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("logicalrep.targets.parquet.FILE_BYTES", 1 << 20)
     result = apply_changes(read, locate(tmp_path / "target"), 1, "", history=history, max_rows=10)
     assert result is not None
     assert not result.error

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.apply.batch import apply_changes
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import Merged, PendingFiles
-from pgoutput.apply.pending_chunks import PendingChunks
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import TableResult, replica_tables
-from pgoutput.replica.ownership import claim_target
-from pgoutput.targets import ConflictError, Position
-from pgoutput.views import RelationChanges
+from logicalrep.apply.batch import apply_changes
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import Merged, PendingFiles
+from logicalrep.apply.pending_chunks import PendingChunks
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import locate
+from logicalrep.replica import TableResult, replica_tables
+from logicalrep.replica.ownership import claim_target
+from logicalrep.targets import ConflictError, Position
+from logicalrep.views import RelationChanges
 from tests.replica.changes import captured_changes
 from tests.replica.changes_from_rows import from_rows
 from tests.replica.simulator import SimulatedServer
@@ -387,7 +387,7 @@ def test_chunks_are_applied_again_after_a_conflict(
 
     monkeypatch.setattr(PendingFiles, "merge", conflicting)
     monkeypatch.setattr(
-        "pgoutput.apply.pending_chunks.MAX_SMALL_FILES", 0
+        "logicalrep.apply.pending_chunks.MAX_SMALL_FILES", 0
     )  # so that there are several commits
     (result,) = apply(server.take().to_batches(), tmp_path, max_rows=1)
     assert result.changes == {"Update": 4, "Delete": 4}
@@ -401,7 +401,7 @@ def test_a_conflict_before_the_commit_leaves_no_files(
         monkeypatch.undo()
         raise ConflictError("another commit")
 
-    monkeypatch.setattr("pgoutput.apply.batch.store_unmatched", conflict)
+    monkeypatch.setattr("logicalrep.apply.batch.store_unmatched", conflict)
     apply(server.take().to_batches(), tmp_path, max_rows=1)
     combined.update_incremental()
     assert not unused_files(combined)
@@ -510,7 +510,7 @@ def test_a_target_belongs_to_one_recording(tmp_path: Path) -> None:
     ):
         claim_target(tmp_path / "other", "tables", "a")
     (tmp_path / "_owner.json").write_text('{"query": "q", "output": "tables", "recording": "a"}')
-    with pytest.raises(ReplicaError, match="damaged, or was written by an earlier version of pgoutput"):
+    with pytest.raises(ReplicaError, match="damaged, or was written by an earlier version of logicalrep"):
         claim_target(tmp_path, "tables", "a")
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pgoutput.apply.sorted_changes import SortedChanges
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.replica import Progress, TableResult, replica_tables, replicate
-from pgoutput.replica.applied import log_batch
-from pgoutput.views import RelationChanges
+from logicalrep.apply.sorted_changes import SortedChanges
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.replica import Progress, TableResult, replica_tables, replicate
+from logicalrep.replica.applied import log_batch
+from logicalrep.views import RelationChanges
 from tests.recording.recordings import sent, source, write
 from tests.replica.changes import recorded_changes, sorted_changes as sorted_table
 from tests.replica.changes_from_rows import from_rows
@@ -69,7 +69,9 @@ def test_tables_equal_a_real_servers_tables(recording: Path, tmp_path: Path) -> 
 
 
 def test_no_package_of_spark_is_imported(recording: Path, tmp_path: Path) -> None:
-    code = "import sys; from pgoutput.replica import replicate; replicate(*sys.argv[1:]); print(*sys.modules)"
+    code = (
+        "import sys; from logicalrep.replica import replicate; replicate(*sys.argv[1:]); print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, recording, tmp_path / "lake"], capture_output=True, text=True, check=True
     )
@@ -108,7 +110,7 @@ def test_with_latency_the_segments_of_a_time_are_one_micro_batch(recording: Path
 
 def test_a_stop_is_resumed(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query is stopped wherever it shows progress; the tables have each change once in the end."""
-    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 5)
+    monkeypatch.setattr("logicalrep.replica.replication.SEGMENTS_PER_BATCH", 5)
     stops = 0
     for allowed in range(0, 400, 3):
         stop, seen = threading.Event(), 0
@@ -206,8 +208,8 @@ def test_lost_segments_and_other_recordings_are_refused(recording: Path, tmp_pat
 def test_vectors_are_recommended_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.replica.applied._MIN_ROWS", 100)
-    caplog.set_level("INFO", "pgoutput.replica")
+    monkeypatch.setattr("logicalrep.replica.applied._MIN_ROWS", 100)
+    caplog.set_level("INFO", "logicalrep.replica")
     server = SimulatedServer(1, "advised", {"k": "int4", "v": "text"}, keys=1)
     for key in range(1000):
         server.insert(str(key), "old")

@@ -9,7 +9,7 @@ import pytest
 from deltalake import Field
 from deltalake.schema import MapType, PrimitiveType
 
-from pgoutput.errors import ReplicaError
+from logicalrep.errors import ReplicaError
 from tests.replica.simulator import SimulatedServer
 from tests.replica.tables import apply, delta_table_of, rows_of
 from tests.replica.test_replica import follows

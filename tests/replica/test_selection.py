@@ -13,10 +13,10 @@ from threading import Event, Thread
 import msgspec
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Recording, locate, prune
-from pgoutput.replica import (
+from logicalrep import messages as m
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import Recording, locate, prune
+from logicalrep.replica import (
     positions as positions_module,
     replica_tables,
     replicate,
@@ -24,7 +24,7 @@ from pgoutput.replica import (
     selected_tables,
     selection as selection_module,
 )
-from pgoutput.replica.selection import Selection
+from logicalrep.replica.selection import Selection
 from tests.effort import mostly_nightly
 from tests.kills import Killed
 from tests.messages import make_column, make_relation
@@ -88,7 +88,7 @@ def test_added_tables_equal_a_real_servers_tables(
 
 
 def replicate_despite_kills(folder: Path, target: Path) -> None:
-    """Do what `pgoutput replicate` does, again after each kill."""
+    """Do what `logicalrep replicate` does, again after each kill."""
     while True:
         with suppress(Killed):
             run(folder, target)
@@ -133,7 +133,7 @@ def rows(target: Path) -> dict[str, list[int]]:
 
 
 def run(folder: Path, target: Path, *tables: str) -> None:
-    """Do what `pgoutput replicate` does."""
+    """Do what `logicalrep replicate` does."""
     if tables:
         select_tables(folder, target, tables)
     replicate(folder, target)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pgoutput.cli import _may_pass
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate, object_store
-from pgoutput.targets import (
+from logicalrep.cli import _may_pass
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate, object_store
+from logicalrep.targets import (
     ParquetWriter,
     create_file,
     read_file,
@@ -26,7 +26,7 @@ from pgoutput.targets import (
     small_files,
     write_file,
 )
-from pgoutput.targets.data_files import copy_file
+from logicalrep.targets.data_files import copy_file
 from tests import store
 
 pytestmark = pytest.mark.usefixtures("any_format")

@@ -21,7 +21,7 @@ sub announce
 	return;
 }
 
-# The tests count slots: they must not see those of pgoutput.
+# The tests count slots: they must not see those of logicalrep.
 sub without_slots
 {
 	my ($sql) = @_;

@@ -1,4 +1,4 @@
-"""Run tests of PostgreSQL beside `pgoutput sync`: `python -m tests.shadow SOURCES PROGRAMS [TEST…]`.
+"""Run tests of PostgreSQL beside `logicalrep sync`: `python -m tests.shadow SOURCES PROGRAMS [TEST…]`.
 
 A test is named like `subscription/013_partition`, `recovery/006_logical_decoding` or `traffic/core+kills`.
 Patterns such as `subscription/*` name several; without a name all tests run. The results are kept in
@@ -92,8 +92,8 @@ def run(test: str, source: Path, programs: Programs, *, keep: bool) -> Outcome:
     """Run one test and return its outcome; print a line about it."""
     kind, _, rest = test.partition("/")
     name, _, variant = rest.partition("+")
-    outcome = Outcome(test, programs.version, version("pgoutput"), datetime.now(UTC).date().isoformat())
-    folder = Path(tempfile.mkdtemp(prefix="pgoutput-shadow-", dir="/tmp"))  # a socket's path is short
+    outcome = Outcome(test, programs.version, version("logicalrep"), datetime.now(UTC).date().isoformat())
+    folder = Path(tempfile.mkdtemp(prefix="logicalrep-shadow-", dir="/tmp"))  # a socket's path is short
     folder.chmod(0o755)
     rules = Rules(**VARIANTS.get(variant, {}))
     begin = time.monotonic()

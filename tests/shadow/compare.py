@@ -1,6 +1,6 @@
 """Compare the Delta tables of a replica with the tables that publications of a server have.
 
-The server casts each value of a Delta table to the type of its column, so that no code of pgoutput decides
+The server casts each value of a Delta table to the type of its column, so that no code of logicalrep decides
 what is equal.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg import sql
 
-from pgoutput.errors import ReplicaError
-from pgoutput.replica import ReplicaTable, replica_tables
+from logicalrep.errors import ReplicaError
+from logicalrep.replica import ReplicaTable, replica_tables
 from tests.replica.tables import delta_rows
 from tests.shadow.results import Result
 

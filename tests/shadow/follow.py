@@ -1,4 +1,4 @@
-"""Follow the subscriptions of a TAP test of PostgreSQL, which runs unchanged, by `pgoutput sync`."""
+"""Follow the subscriptions of a TAP test of PostgreSQL, which runs unchanged, by `logicalrep sync`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/postgresql-tests.md"
 
 HEAD: Final = """# PostgreSQL's own tests
 
-`make shadow` runs tests from the sources of PostgreSQL with `pgoutput sync` beside them, and writes this
+`make shadow` runs tests from the sources of PostgreSQL with `logicalrep sync` beside them, and writes this
 page. The tests run unchanged, on a server of the same version with more slots than they ask for:
 
 | tests | where they are in the sources | publication of the `sync` beside them |
@@ -44,9 +44,9 @@ result counts.
 | --- | --- |
 | equal | The rows are those of the publisher, or those of the server's own subscriber. |
 | not applicable | There is nothing to compare. |
-| reported | The rows differ, and `may_differ`, the table's error or `pgoutput status` says so. |
+| reported | The rows differ, and `may_differ`, the table's error or `logicalrep status` says so. |
 | refused | `sync` does not begin, and says why. |
-| ended | `sync` has ended, and its error or `pgoutput status` says why. |
+| ended | `sync` has ended, and its error or `logicalrep status` says why. |
 | SILENT | The rows differ, and nothing says so. |
 
 `marked` are those of the equal tables that are reported all the same. `own` is what the test itself found;
@@ -79,7 +79,7 @@ def _section(major: str, outcomes: list[Outcome], tests: list[str]) -> Iterable[
     )
     ran = [outcome for outcome in outcomes if not outcome.skipped]
     yield f"## PostgreSQL {major}"
-    yield f"Server {servers}, pgoutput {versions}, {' to '.join(dates[:: max(len(dates) - 1, 1)])}."
+    yield f"Server {servers}, logicalrep {versions}, {' to '.join(dates[:: max(len(dates) - 1, 1)])}."
     rows = [_row(outcome) for outcome in ran]
     total = ["all", *(str(sum(int(row[n]) for row in rows)) for n in range(1, len(KINDS) + 3)), "", ""]
     yield _table(["test", *KINDS, "marked", "kills", "own", "seconds"], [*rows, total])

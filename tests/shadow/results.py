@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct):
     server: str
     """Version of the server, such as 18.6."""
     version: str
-    """Version of pgoutput."""
+    """Version of logicalrep."""
     date: str
     seconds: int = 0
     own: str = ""

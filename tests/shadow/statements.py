@@ -38,7 +38,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def parse(sql: str) -> Iterator[Statement]:
-    """Yield the statements about subscriptions that pgoutput can follow."""
+    """Yield the statements about subscriptions that logicalrep can follow."""
     for verb, written, rest in SUBSCRIPTION.findall(sql):
         name = written.lower()
         if verb.upper() == "DROP":

@@ -1,4 +1,4 @@
-"""Run `pgoutput sync` beside a test, and compare its replica with the server."""
+"""Run `logicalrep sync` beside a test, and compare its replica with the server."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgoutput.errors import PgoutputError
-from pgoutput.recording import Recording, locate
-from pgoutput.replica import Positions
+from logicalrep.errors import LogicalrepError
+from logicalrep.recording import Recording, locate
+from logicalrep.replica import Positions
 from tests.shadow.compare import compare, connect
 from tests.shadow.results import Kind, Result
 
@@ -45,7 +45,7 @@ class Rules(msgspec.Struct, frozen=True):
     """How a test is followed."""
 
     options: tuple[str, ...] = ()
-    """Further options of `pgoutput sync`."""
+    """Further options of `logicalrep sync`."""
     kills: bool = False
     """Whether `kill -9` ends `sync` at random."""
     seconds: float = 90.0
@@ -53,7 +53,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Sync:
-    """A running `pgoutput sync`, with a slot and a target of its own.
+    """A running `logicalrep sync`, with a slot and a target of its own.
 
     Args:
         folder: New folder for the target and the log.
@@ -107,7 +107,7 @@ class Sync:
         command += ["--target", str(self._target), "--slot", self._slot]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pgoutput.cli", *map(str, command), *self._rules.options],
+                [sys.executable, "-m", "logicalrep.cli", *map(str, command), *self._rules.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -158,7 +158,7 @@ class Sync:
                 if kind == "SILENT" and self._process.poll() is not None and code:
                     kind, reason = "ended", self._message()
                 elif kind == "SILENT" and code and _names(said, result.table):
-                    kind, reason = "reported", "pgoutput status names it"
+                    kind, reason = "reported", "logicalrep status names it"
                 self.note(result.table, kind, reason, moment)
 
     def _compare(self) -> list[Result]:
@@ -194,15 +194,15 @@ class Sync:
         try:
             recording = Recording(str(self._target / "_recording"))
             following = Positions(recording, locate(str(self._target))).next_segment()
-        except PgoutputError:  # nothing has been recorded or applied yet
+        except LogicalrepError:  # nothing has been recorded or applied yet
             return False
         return recording.last is not None and following > recording.last.number
 
     def _status(self) -> tuple[int, str]:
-        """Return the exit code of `pgoutput status`, and what it prints."""
+        """Return the exit code of `logicalrep status`, and what it prints."""
         places = ["--recording", self._target / "_recording", "--target", self._target, "--dsn", self._admin]
         done = subprocess.run(
-            [sys.executable, "-m", "pgoutput.cli", "status", *map(str, places)],
+            [sys.executable, "-m", "logicalrep.cli", "status", *map(str, places)],
             capture_output=True,
             text=True,
             check=False,
@@ -222,7 +222,7 @@ class Sync:
     def _message(self) -> str:
         """Return the exit code and the last error of the program."""
         lines = self._log.read_text(errors="replace").splitlines()
-        said = [line for line in lines if line.startswith("pgoutput:")] or ["no message"]
+        said = [line for line in lines if line.startswith("logicalrep:")] or ["no message"]
         return f"exit code {self._process.returncode}: {said[-1]}"[:400]
 
     def follow(self, publications: Iterable[str]) -> bool:
@@ -274,6 +274,6 @@ def _is_settled(results: list[Result]) -> bool:
 
 
 def _names(said: str, table: str) -> bool:
-    """Return whether a warning in the output of `pgoutput status` names a table."""
+    """Return whether a warning in the output of `logicalrep status` names a table."""
     name = re.escape(table.removeprefix("public."))
     return re.search(rf"(?m)^(incomplete|failed|may differ).*(?<!\w){name}(?!\w)", said) is not None

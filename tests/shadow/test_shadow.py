@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.replica import replica_tables
+from logicalrep.replica import replica_tables
 from tests.server import Server
 from tests.shadow import report, sync as sync_module
 from tests.shadow.follow import read_tap

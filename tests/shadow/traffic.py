@@ -1,4 +1,4 @@
-"""Run PostgreSQL's regression and isolation tests, and those of contrib, beside one `pgoutput sync`.
+"""Run PostgreSQL's regression and isolation tests, and those of contrib, beside one `logicalrep sync`.
 
 What the tests print is not compared. The statements at their end that drop tables are left out, so that
 tables remain that can be compared.
@@ -63,7 +63,7 @@ def run_traffic(
 ) -> None:
     """Run the tests of one entry of `TRAFFIC`; add what becomes of all tables to `outcome`.
 
-    `roots` publishes partitions through their roots, `events` installs the event trigger of pgoutput.
+    `roots` publishes partitions through their roots, `events` installs the event trigger of logicalrep.
     """
     folder.mkdir(parents=True)
     with ShadowedServer(programs) as server, (folder / "traffic.log").open("wb") as log:
@@ -74,7 +74,7 @@ def run_traffic(
             connection.execute(f"{PUBLISH_EVERYTHING} WITH (publish_via_partition_root = {roots})".encode())
         if events:
             subprocess.run(
-                [sys.executable, "-m", "pgoutput.cli", "install-ddl-events", "--dsn", dsn], check=True
+                [sys.executable, "-m", "logicalrep.cli", "install-ddl-events", "--dsn", dsn], check=True
             )
         sync = Sync(folder / "all", dsn, [EVERYTHING], outcome.results, rules, superuser="postgres")
         try:

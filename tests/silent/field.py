@@ -12,9 +12,9 @@ from typing import Protocol
 
 from psycopg.errors import FeatureNotSupported
 
-from pgoutput.recorder import Connected, Event, Progress, TableComplete, TableIncomplete, install_ddl_events
-from pgoutput.replica import ReplicaTable, replica_tables, replicate
-from pgoutput.wire import parse_lsn
+from logicalrep.recorder import Connected, Event, Progress, TableComplete, TableIncomplete, install_ddl_events
+from logicalrep.replica import ReplicaTable, replica_tables, replicate
+from logicalrep.wire import parse_lsn
 from tests.recorder.lab import Lab, Recording, wait_until
 from tests.replica.tables import read_table, row_texts
 

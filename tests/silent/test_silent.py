@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.recorder.catalogs import CatalogWatch
-from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
-from pgoutput.targets import registry
+from logicalrep.recorder.catalogs import CatalogWatch
+from logicalrep.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE
+from logicalrep.targets import registry
 from tests.recorder.lab import Lab
 from tests.silent.cases import CASES, ONE_OF_EACH, READ_LATE
 from tests.silent.field import Field
 from tests.targets.formats import FORMATS
 
-WIDE = [] if "PGOUTPUT_TEST_VERSION" in os.environ else [pytest.mark.nightly]
+WIDE = [] if "LOGICALREP_TEST_VERSION" in os.environ else [pytest.mark.nightly]
 """Marks of tests that `make matrix` and `make nightly` run, but not `make test`."""
 
 
 @pytest.fixture(autouse=True)
 def _read_catalogs_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.recorder.catalogs.watch._PAUSE_FACTOR", 1)
+    monkeypatch.setattr("logicalrep.recorder.catalogs.watch._PAUSE_FACTOR", 1)
 
 
 def check(field: Field) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 
 import pyspark
 
-from pgoutput.spark.session import LOOPBACK, launcher_environment
+from logicalrep.spark.session import LOOPBACK, launcher_environment
 
 _PATIENCE = 120
 _CLASSES = "org.apache.spark.deploy"

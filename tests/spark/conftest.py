@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from pgoutput.spark import local_session
+from logicalrep.spark import local_session
 from tests.recorder.conftest import lab, server
 
 __all__ = ["lab", "server"]
 
-KIND: Final = os.environ.get("PGOUTPUT_TEST_SESSION", "classic")
+KIND: Final = os.environ.get("LOGICALREP_TEST_SESSION", "classic")
 """Kind of Spark session that the tests use, a key of `SESSIONS`."""
 
 SESSIONS: Final = {
@@ -38,6 +38,6 @@ def session(stopped_spark: None) -> SparkSession:
 
     The modules share Java, the context and Spark's Python workers, whose start takes longer than most tests.
     """
-    session = local_session("pgoutput tests", cores=2, config=SESSIONS[KIND])
+    session = local_session("logicalrep tests", cores=2, config=SESSIONS[KIND])
     assert ("connect" in type(session).__module__) == (KIND == "connect")
     return session if KIND == "connect" else session.newSession()

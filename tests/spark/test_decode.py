@@ -19,13 +19,13 @@ from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
-from pgoutput import messages as m
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.schemas import spark as schemas
-from pgoutput.spark import decode
-from pgoutput.stream import encode_for
-from pgoutput.views import ChangesView, MessagesView, plan_changes, plan_messages, read
-from pgoutput.views.decoded_messages import CHANGE
+from logicalrep import messages as m
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.schemas import spark as schemas
+from logicalrep.spark import decode
+from logicalrep.stream import encode_for
+from logicalrep.views import ChangesView, MessagesView, plan_changes, plan_messages, read
+from logicalrep.views.decoded_messages import CHANGE
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation
@@ -445,7 +445,7 @@ import sys
 import pyarrow as pa
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
-from pgoutput.spark import decode, from_pgoutput, register_functions, to_pgoutput
+from logicalrep.spark import decode, from_pgoutput, register_functions, to_pgoutput
 from tests.codec import corpus
 
 samples = corpus.read("pg18_p4_par_msg")[2]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from examples import demo, shop
-from pgoutput.spark import local_session
+from logicalrep.spark import local_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pgoutput import replica
-from pgoutput.spark import replicate
+from logicalrep import replica
+from logicalrep.spark import replicate
 from tests.messages import transaction_of
 from tests.recorder.lab import Lab
 from tests.recording.recordings import record, sent, source, write

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pgoutput.spark.filters import Filters
-from pgoutput.views import LsnRange
-from pgoutput.views.relation_schemas import relation_schema
+from logicalrep.spark.filters import Filters
+from logicalrep.views import LsnRange
+from logicalrep.views.relation_schemas import relation_schema
 from tests.messages import make_relation
 
 T = relation_schema(

@@ -11,13 +11,13 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from pgoutput import messages as m
-from pgoutput._message_rows import from_row
-from pgoutput.messages import Message
-from pgoutput.schemas import spark as schemas
-from pgoutput.spark import from_pgoutput, lsn_text, register_functions, rows, to_pgoutput
-from pgoutput.stream import encode_for
-from pgoutput.wire import format_lsn
+from logicalrep import messages as m
+from logicalrep._message_rows import from_row
+from logicalrep.messages import Message
+from logicalrep.schemas import spark as schemas
+from logicalrep.spark import from_pgoutput, lsn_text, register_functions, rows, to_pgoutput
+from logicalrep.stream import encode_for
+from logicalrep.wire import format_lsn
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import start_block
@@ -79,7 +79,7 @@ INVALID = [
 ERRORS = [
     "no bytes: a message has at least its tag",
     "Insert.relation_oid at byte 1: expected 4 bytes of Int32 (Oid), found 1",
-    "StreamStart: from_pgoutput cannot decode stream blocks: use pgoutput.spark.decode",
+    "StreamStart: from_pgoutput cannot decode stream blocks: use logicalrep.spark.decode",
     "Begin",
 ]
 
@@ -120,11 +120,11 @@ def test_each_message_becomes_a_struct_and_the_same_bytes_again(session: SparkSe
         ("'Insert' AS type, 7L AS relation_oid", "Insert.new: expected a value, found NULL"),
         (
             "'Insert' AS type, 7L AS relation_oid, array(struct('x' AS kind, '1' AS text)) AS new",
-            "Insert.new: expected a value as in pgoutput.schemas, found [{'kind': 'x', 'text': '1'}]",
+            "Insert.new: expected a value as in logicalrep.schemas, found [{'kind': 'x', 'text': '1'}]",
         ),
         (
             "'Relation' AS type, 7L AS oid, '' AS namespace, 't' AS name, 'q' AS replica_identity",
-            "Relation.replica_identity: expected a value as in pgoutput.schemas, found 'q'",
+            "Relation.replica_identity: expected a value as in logicalrep.schemas, found 'q'",
         ),
     ],
 )

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pgoutput.recorder import Connected, RecorderOptions
-from pgoutput.recording import Recording
-from pgoutput.views import RESCUED, schema_versions
+from logicalrep.recorder import Connected, RecorderOptions
+from logicalrep.recording import Recording
+from logicalrep.views import RESCUED, schema_versions
 from tests.recorder import workload
 from tests.recorder.lab import Lab, wait_until
 from tests.truth import TrueTable, equals_typed

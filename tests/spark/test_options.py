@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pgoutput import messages as m
-from pgoutput.errors import RecordingError
-from pgoutput.recording import list_segments, record_capture_file
-from pgoutput.spark import PgoutputDataSource
+from logicalrep import messages as m
+from logicalrep.errors import RecordingError
+from logicalrep.recording import list_segments, record_capture_file
+from logicalrep.spark import LogicalrepDataSource
 from tests.codec import corpus
 from tests.recording.recordings import PARALLEL, record
 
@@ -28,7 +28,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("view", ["messages", "changes", "table", "schema"])
 def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> None:
-    source = PgoutputDataSource({"path": recording, "view": view, "table": "app.strm"})
+    source = LogicalrepDataSource({"path": recording, "view": view, "table": "app.strm"})
     for reader in (source.reader, source.streamReader):
         assert reader(source.schema()) is not None
         with pytest.raises(
@@ -40,8 +40,8 @@ def test_a_schema_given_by_the_caller_is_refused(recording: str, view: str) -> N
 
 def test_a_table_may_have_other_columns_when_a_streaming_query_restarts(recording: str) -> None:
     """A streaming query keeps the schema that the table had when the query was first started."""
-    source = PgoutputDataSource({"path": recording, "view": "table", "table": "app.strm"})
-    other = PgoutputDataSource({"path": recording, "view": "table", "table": "app.t_def"})
+    source = LogicalrepDataSource({"path": recording, "view": "table", "table": "app.strm"})
+    other = LogicalrepDataSource({"path": recording, "view": "table", "table": "app.t_def"})
     assert other.schema() != source.schema()
     assert source.streamReader(other.schema()) is not None
 
@@ -70,5 +70,5 @@ def test_a_recording_that_ends_before_the_checkpoint_is_refused(last: int, tmp_p
 
 def latest_offset(folder: Path, start: dict[str, Any]) -> dict[str, Any]:
     """Return the latest offset that the data source reports to a streaming query with this start offset."""
-    source = PgoutputDataSource({"path": str(folder)})
+    source = LogicalrepDataSource({"path": str(folder)})
     return source.streamReader(source.schema()).latestOffset(start, ReadAllAvailable())

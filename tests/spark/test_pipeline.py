@@ -15,8 +15,8 @@ from pyspark.pipelines.output import Output
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.pipeline import run
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import ChangesView, plan_changes, read
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import ChangesView, plan_changes, read
 from tests.effort import mostly_nightly
 from tests.recording import recordings
 from tests.truth import true_tables
@@ -103,7 +103,7 @@ class DefinitionRegistry(GraphElementRegistry):
 def define(recording: Path, name: str, key: str) -> DefinitionRegistry:
     """Load the definitions of the AUTO CDC pipeline, as `spark-pipelines` does."""
     for setting, value in {"path": str(recording), "table": name, "key": key}.items():
-        SparkSession.active().conf.set(f"pgoutput.{setting}", value)
+        SparkSession.active().conf.set(f"logicalrep.{setting}", value)
     file = run.HERE / "merge" / "transformations" / "table.py"
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pgoutput import messages as m
-from pgoutput.apply.parts import commit_parts
-from pgoutput.replica import TableResult, replica_tables, use_iceberg
-from pgoutput.spark import replicate
+from logicalrep import messages as m
+from logicalrep.apply.parts import commit_parts
+from logicalrep.replica import TableResult, replica_tables, use_iceberg
+from logicalrep.spark import replicate
 from tests.recording.recordings import record, sent, source, write
 from tests.replica.simulator import SimulatedServer, type_oid
 from tests.replica.tables import different_tables, row_texts
@@ -106,7 +106,7 @@ def messages(server: SimulatedServer) -> Iterator[m.Message]:
 
 @pytest.fixture
 def replica(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replica:
-    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 1)
+    monkeypatch.setattr("logicalrep.replica.replication.SEGMENTS_PER_BATCH", 1)
     return Replica(session, tmp_path)
 
 
@@ -122,7 +122,7 @@ def captured(tmp_path: Path) -> Path:
 def test_tables_equal_a_real_servers_tables(
     session: SparkSession, captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgoutput.replica.replication.SEGMENTS_PER_BATCH", 3)
+    monkeypatch.setattr("logicalrep.replica.replication.SEGMENTS_PER_BATCH", 3)
     batches: list[int] = []
     target = tmp_path / "target"
     replicate(session, captured, target, on_batch=lambda segment, results: batches.append(segment))
@@ -146,7 +146,7 @@ def test_a_stop_interrupts_the_tasks_and_is_resumed(
         yield from ()
 
     with monkeypatch.context() as patched:
-        patched.setattr("pgoutput.spark.engine._read_partition", wait_long)
+        patched.setattr("logicalrep.spark.engine._read_partition", wait_long)
         replicate(session, captured, target, stop=stop, on_progress=lambda _: stop.set())
     assert not ended.exists()
     assert not replica_tables(target)
@@ -210,7 +210,7 @@ def test_a_failed_table_is_retried(replica: Replica) -> None:
 
 def test_a_relation_with_many_changes_is_divided(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table then has one commit for each micro-batch, except one with an update that moves a row."""
-    monkeypatch.setattr("pgoutput.spark.engine.MAX_ROWS", 50)
+    monkeypatch.setattr("logicalrep.spark.engine.MAX_ROWS", 50)
     in_parts: list[int] = []
 
     def commit(*arguments: Any) -> TableResult:
@@ -218,7 +218,7 @@ def test_a_relation_with_many_changes_is_divided(replica: Replica, monkeypatch: 
         in_parts.append(result.oid)
         return result
 
-    monkeypatch.setattr("pgoutput.spark.engine.commit_parts", commit)
+    monkeypatch.setattr("logicalrep.spark.engine.commit_parts", commit)
     a, b = replica.a, replica.b
     for round in range(6):
         for key in range(60):
@@ -240,7 +240,7 @@ def test_a_relation_with_many_changes_is_divided(replica: Replica, monkeypatch: 
 
 def test_a_partitioned_iceberg_table_is_divided(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics and partitions of data files, such as dates, reach the driver as they are."""
-    monkeypatch.setattr("pgoutput.spark.engine.MAX_ROWS", 50)
+    monkeypatch.setattr("logicalrep.spark.engine.MAX_ROWS", 50)
     use_iceberg(replica.target, partition=["v", "bucket(2, k)"])
     a = replica.a = SimulatedServer(1, "a", {"k": "int4", "v": "date", "w": "text"}, keys=1)
     for round in range(3):
@@ -274,7 +274,7 @@ def test_history_keeps_all_versions(replica: Replica) -> None:
 CONNECT = """
 import sys
 from pyspark.sql import SparkSession
-from pgoutput.spark import replicate
+from logicalrep.spark import replicate
 
 recording, target = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from pgoutput import EncodeError, _protocols, catalog, messages, strategies, v4
-from pgoutput._index import index_messages, message_columns
-from pgoutput._message_rows import from_row, to_row
-from pgoutput.messages import Message
-from pgoutput.schemas import arrow, spark
-from pgoutput.stream import StreamDecoder
-from pgoutput.values import arrow_type
-from pgoutput.wire import UNCHANGED
+from logicalrep import EncodeError, _protocols, catalog, messages, strategies, v4
+from logicalrep._index import index_messages, message_columns
+from logicalrep._message_rows import from_row, to_row
+from logicalrep.messages import Message
+from logicalrep.schemas import arrow, spark
+from logicalrep.stream import StreamDecoder
+from logicalrep.values import arrow_type
+from logicalrep.wire import UNCHANGED
 from tests.messages import make_column, make_relation
 
 

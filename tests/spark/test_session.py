@@ -14,8 +14,8 @@ from tests import java
 pytestmark = pytest.mark.spark
 
 SCRIPT = """\
-from pgoutput.spark import local_session
-from pgoutput.spark.session import java_home
+from logicalrep.spark import local_session
+from logicalrep.spark.session import java_home
 config = {"spark.api.mode": "connect"} if "SPARK_TESTING" in __import__("os").environ else {}
 session = local_session('no java', config=config)
 again = local_session('another')

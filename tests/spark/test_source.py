@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pgoutput import messages as m
-from pgoutput.recording import list_segments, pack_name, segment_name, write_pack
-from pgoutput.spark import PgoutputDataSource
-from pgoutput.views import CHANGES, RESCUED
+from logicalrep import messages as m
+from logicalrep.recording import list_segments, pack_name, segment_name, write_pack
+from logicalrep.spark import LogicalrepDataSource
+from logicalrep.views import CHANGES, RESCUED
 from tests.codec.test_replay import truth
 from tests.messages import make_column, make_relation, transaction_of
 from tests.recorder.lab import wait_until
@@ -73,7 +73,7 @@ def test_changes_are_those_of_the_view(session: SparkSession, folder: Path) -> N
     assert [(field.name, field.nullable) for field in table.schema] == [
         (field.name, field.nullable) for field in CHANGES
     ]
-    session.dataSource.register(PgoutputDataSource)
+    session.dataSource.register(LogicalrepDataSource)
     registered = load(session, folder, view="changes").where("operation = 'Truncate'")
     assert in_order(found(registered)) == [row for row in expected if row["operation"] == "Truncate"]
 
@@ -234,7 +234,7 @@ def test_invalid_options_and_recordings_are_refused(
             {"maxFilesPerTrigger": "0"},
             "`maxFilesPerTrigger` must be an integer of at least 1, not '0'",
         ),
-        (tmp_path / "empty", {}, "empty: no segments found: give the folder that `pgoutput record` writes"),
+        (tmp_path / "empty", {}, "empty: no segments found: give the folder that `logicalrep record` writes"),
         (tmp_path / "gap", {}, "gap: segment 1 is missing"),
     ]
     for place, options, words in cases:
@@ -361,7 +361,7 @@ KINDS = [kind for kind in SESSIONS if kind != KIND]
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_tests_pass_in_other_kinds_of_sessions(kind: str, tmp_path: Path) -> None:
     """Run this module's tests with another kind of Spark session; check that no process is left behind."""
-    environment = os.environ | {"PGOUTPUT_TEST_SESSION": kind}
+    environment = os.environ | {"LOGICALREP_TEST_SESSION": kind}
     if kind == "connect":
         environment["SPARK_TESTING"] = "1"  # the Spark Connect server chooses a free port
     command = [

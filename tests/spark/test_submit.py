@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.recording import record_capture_file
-from pgoutput.spark.session import launcher_environment
+from logicalrep.recording import record_capture_file
+from logicalrep.spark.session import launcher_environment
 from tests.replica.tables import different_tables
 from tests.spark.cluster import Cluster
 from tests.truth import CAPTURES, true_tables

@@ -24,10 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from pgoutput import messages as m, v4
-from pgoutput.errors import RecordingError
-from pgoutput.messages import ColumnFlag, ReplicaIdentity, XLogData
-from pgoutput.recording import (
+from logicalrep import messages as m, v4
+from logicalrep.errors import RecordingError
+from logicalrep.messages import ColumnFlag, ReplicaIdentity, XLogData
+from logicalrep.recording import (
     RecordingReader,
     SegmentReader,
     find_inconsistencies,
@@ -35,10 +35,10 @@ from pgoutput.recording import (
     read_metadata,
     segment_name,
 )
-from pgoutput.spark import local_session, transactions
-from pgoutput.spark.write_plan import STRIDE, describe_table, plan_segments
-from pgoutput.spark.writer import RecordingWriter, WrittenPartition
-from pgoutput.stream.check import Checker, CheckOptions
+from logicalrep.spark import local_session, transactions
+from logicalrep.spark.write_plan import STRIDE, describe_table, plan_segments
+from logicalrep.spark.writer import RecordingWriter, WrittenPartition
+from logicalrep.stream.check import Checker, CheckOptions
 from tests.recording import recordings
 from tests.spark.conftest import KIND, SESSIONS
 from tests.versions import OLDEST
@@ -70,7 +70,7 @@ def session() -> Iterator[SparkSession]:
     """Start a Spark that attempts a task up to three times."""
     if running := SparkSession.getActiveSession():
         running.stop()
-    session = local_session("pgoutput tests", config=SESSIONS[KIND] | {"spark.master": "local[2,3]"})
+    session = local_session("logicalrep tests", config=SESSIONS[KIND] | {"spark.master": "local[2,3]"})
     assert ("connect" in type(session).__module__) == (KIND == "connect")
     yield session
     session.stop()
@@ -518,7 +518,7 @@ def test_a_full_disk_leaves_the_recording_unchanged(tmp_path: Path, monkeypatch:
 @pytest.mark.nightly
 def test_the_tests_pass_with_spark_connect(tmp_path: Path) -> None:
     """The environment variable SPARK_TESTING makes the Spark Connect server choose a free port."""
-    environment = os.environ | {"PGOUTPUT_TEST_SESSION": "connect", "SPARK_TESTING": "1"}
+    environment = os.environ | {"LOGICALREP_TEST_SESSION": "connect", "SPARK_TESTING": "1"}
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     command = [*pytest_, f"--basetemp={tmp_path}/of", "-k", "read_back or runs_again", __file__]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)

@@ -16,11 +16,11 @@ import psycopg2
 import psycopg2.extras
 from psycopg import pq
 
-from pgoutput import envelope
-from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.recorder import Recorder, RecorderOptions
-from pgoutput.recording import SegmentReader, list_segments
-from pgoutput.wire import format_lsn
+from logicalrep import envelope
+from logicalrep.messages import PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from logicalrep.recorder import Recorder, RecorderOptions
+from logicalrep.recording import SegmentReader, list_segments
+from logicalrep.wire import format_lsn
 from tests.server import WHEEL_VERSION, _installation
 from tests.versions import OLDEST
 

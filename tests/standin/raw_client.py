@@ -6,7 +6,7 @@ import socket
 import struct
 from types import TracebackType
 
-from pgoutput.standin import StandIn
+from logicalrep.standin import StandIn
 
 Message = tuple[bytes, bytes]
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pgoutput import messages
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.messages import PrimaryKeepalive, XLogData
+from logicalrep import messages
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.messages import PrimaryKeepalive, XLogData
 from tests.messages import make_column, make_relation
 from tests.versions import OLDEST, PLAIN
 

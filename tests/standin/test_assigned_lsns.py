@@ -7,10 +7,10 @@ from itertools import dropwhile
 
 import pytest
 
-from pgoutput.messages import Commit, XLogData
-from pgoutput.standin import PluginOptions, RecordedSource
-from pgoutput.standin.recorded.recording import open_stream
-from pgoutput.versions import CODECS
+from logicalrep.messages import Commit, XLogData
+from logicalrep.standin import PluginOptions, RecordedSource
+from logicalrep.standin.recorded.recording import open_stream
+from logicalrep.versions import CODECS
 from tests.truth import CAPTURES
 from tests.versions import OLDEST
 

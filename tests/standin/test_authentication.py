@@ -17,7 +17,7 @@ import psycopg2.extras
 import pytest
 import trustme
 
-from pgoutput.standin import StandIn
+from logicalrep.standin import StandIn
 from tests.standin.raw_client import RawClient, error_fields
 from tests.standin.streams import Repeated
 from tests.versions import OLDEST

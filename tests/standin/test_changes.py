@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import Commit, XLogData
-from pgoutput.standin import RecordedSource, StandIn
-from pgoutput.synth import Scenario
-from pgoutput.wire import format_lsn
+from logicalrep.capturefile import CaptureFile
+from logicalrep.messages import Commit, XLogData
+from logicalrep.standin import RecordedSource, StandIn
+from logicalrep.synth import Scenario
+from logicalrep.wire import format_lsn
 from tests.versions import CAPTURES, OLDEST
 
 OPTIONS = f"'proto_version', '{OLDEST}', 'publication_names', 'p'"
@@ -120,7 +120,7 @@ def test_errors_are_those_of_a_server(
     assert count(connection, "NULL, NULL") == 13
 
 
-def test_the_functions_for_text_refuse_pgoutput(connection: psycopg.Connection[Any]) -> None:
+def test_the_functions_for_text_refuse_logicalrep(connection: psycopg.Connection[Any]) -> None:
     text = (
         'logical decoding output plugin "pgoutput" produces binary output, but function '
         r'"pg_logical_slot_peek_changes\(name,pg_lsn,integer,text\[\]\)" expects textual data'

@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgoutput.standin import Faults, RecordedSource, StandIn
-from pgoutput.wire import parse_lsn
+from logicalrep.standin import Faults, RecordedSource, StandIn
+from logicalrep.wire import parse_lsn
 from tests.standin.clients import (
     Client,
     commit_end_lsns,

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgoutput import envelope
-from pgoutput.messages import StandbyStatusUpdate, XLogData
-from pgoutput.standin import Faults, StandIn, parse_faults
-from pgoutput.standin.faults import Incident
-from pgoutput.synth import Scenario
+from logicalrep import envelope
+from logicalrep.messages import StandbyStatusUpdate, XLogData
+from logicalrep.standin import Faults, StandIn, parse_faults
+from logicalrep.standin.faults import Incident
+from logicalrep.synth import Scenario
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import COMMIT, STEP, Repeated

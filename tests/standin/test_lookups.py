@@ -17,9 +17,9 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from pgoutput.messages import Relation, ReplicaIdentity
-from pgoutput.standin import StandIn
-from pgoutput.standin.source import GeneratedSource
+from logicalrep.messages import Relation, ReplicaIdentity
+from logicalrep.standin import StandIn
+from logicalrep.standin.source import GeneratedSource
 from tests.messages import make_column, make_relation
 from tests.standin.clients import SLOT, create_slot
 from tests.standin.streams import Repeated

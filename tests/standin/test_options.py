@@ -8,8 +8,8 @@ from itertools import count, product
 import pytest
 from psycopg.pq import DiagnosticField, ExecStatus, PGconn
 
-from pgoutput.synth import Scenario
-from pgoutput.testing.server import Server as StandInProcess
+from logicalrep.synth import Scenario
+from logicalrep.testing.server import Server as StandInProcess
 from tests.server import VERSION, Server
 
 NUMBERS = count()
@@ -76,7 +76,7 @@ SLOTS = [
     "LOGICAL pgoutput (SNAPSHOT 'nothing', TWO_PHASE 0)",
     "LOGICAL pgoutput (RESERVE_WAL)",
     "LOGICAL",
-    "pgoutput",
+    "logicalrep",
 ]
 
 

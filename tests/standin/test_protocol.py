@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import envelope
-from pgoutput.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.standin import RecordedSource, StandIn
-from pgoutput.standin.sql import extended_query
-from pgoutput.synth import Scenario
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
+from logicalrep import envelope
+from logicalrep.messages import HotStandbyFeedback, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from logicalrep.standin import RecordedSource, StandIn
+from logicalrep.standin.sql import extended_query
+from logicalrep.synth import Scenario
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, format_lsn
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import STEP, Repeated, inserts, write_capture_file
 from tests.versions import CAPTURES, OLDEST, RELEASED, UNKNOWN

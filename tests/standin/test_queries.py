@@ -11,8 +11,8 @@ import psycopg
 import psycopg2
 import pytest
 
-from pgoutput.standin import RecordedSource, StandIn
-from pgoutput.synth import Scenario
+from logicalrep.standin import RecordedSource, StandIn
+from logicalrep.synth import Scenario
 from tests.standin.raw_client import RawClient
 from tests.standin.streams import Repeated
 from tests.truth import CAPTURES

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages, v2, v3
-from pgoutput.capturefile import CaptureFile, Header, encode_header, encode_record
-from pgoutput.errors import RecordingError, ReplicationError
-from pgoutput.messages import XLogData
-from pgoutput.recording import SegmentWriter, SessionStart, Source, list_segments, record_capture_file
-from pgoutput.standin import PluginOptions, RecordedSource
-from pgoutput.standin.recorded import index
-from pgoutput.standin.recorded.recording import open_stream
-from pgoutput.stream import Transaction, Transactions
+from logicalrep import messages, v2, v3
+from logicalrep.capturefile import CaptureFile, Header, encode_header, encode_record
+from logicalrep.errors import RecordingError, ReplicationError
+from logicalrep.messages import XLogData
+from logicalrep.recording import SegmentWriter, SessionStart, Source, list_segments, record_capture_file
+from logicalrep.standin import PluginOptions, RecordedSource
+from logicalrep.standin.recorded import index
+from logicalrep.standin.recorded.recording import open_stream
+from logicalrep.stream import Transaction, Transactions
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.truth import CAPTURES

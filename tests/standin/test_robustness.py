@@ -14,9 +14,9 @@ from contextlib import ExitStack, suppress
 import psycopg
 import pytest
 
-from pgoutput import envelope
-from pgoutput.messages import StandbyStatusUpdate, XLogData
-from pgoutput.standin import StandIn
+from logicalrep import envelope
+from logicalrep.messages import StandbyStatusUpdate, XLogData
+from logicalrep.standin import StandIn
 from tests.standin.raw_client import RawClient, connect_walsender, error_fields
 from tests.standin.streams import Repeated
 from tests.versions import OLDEST
@@ -203,8 +203,8 @@ def test_two_hundred_clients_stream_at_a_time() -> None:
 
 
 def test_connections_and_slots_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgoutput.standin.server._MAX_CONNECTIONS", 1)
-    monkeypatch.setattr("pgoutput.standin.slots.MAX_SLOTS", 1)
+    monkeypatch.setattr("logicalrep.standin.server._MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("logicalrep.standin.slots.MAX_SLOTS", 1)
     with StandIn(Repeated(1)) as server, connect_walsender(server) as raw, RawClient(server) as other:
         assert error_fields(other.read()[1])["C"] == "53300"
         raw.ask(CREATE.format("a"))

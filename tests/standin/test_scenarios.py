@@ -12,17 +12,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgoutput import envelope
-from pgoutput._servers import MAJOR_VERSIONS, newest_version
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import Begin, XLogData
-from pgoutput.recorder import Recorder, RecorderOptions
-from pgoutput.recorder.session import session
-from pgoutput.recording import RecordingReader
-from pgoutput.standin import Faults, StandIn
-from pgoutput.standin.faults import Incident
-from pgoutput.synth import Scenario, ScenarioTable
-from pgoutput.wire import format_lsn
+from logicalrep import envelope
+from logicalrep._servers import MAJOR_VERSIONS, newest_version
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import Begin, XLogData
+from logicalrep.recorder import Recorder, RecorderOptions
+from logicalrep.recorder.session import session
+from logicalrep.recording import RecordingReader
+from logicalrep.standin import Faults, StandIn
+from logicalrep.standin.faults import Incident
+from logicalrep.synth import Scenario, ScenarioTable
+from logicalrep.wire import format_lsn
 from tests.standin.raw_client import connect_walsender, error_fields
 from tests.versions import OLDEST, PLAIN
 

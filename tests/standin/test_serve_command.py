@@ -1,4 +1,4 @@
-"""The command `pgoutput serve` serves recordings, capture files and scenarios until it is stopped."""
+"""The command `logicalrep serve` serves recordings, capture files and scenarios until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.versions import OLDEST
 CAPTURE = CAPTURES / "pg18_p1.jsonl.gz"
 
 SCENARIO = f"""
-from pgoutput.synth.scenario import Scenario
+from logicalrep.synth.scenario import Scenario
 
 def shop():
     made = Scenario(proto_version={OLDEST})
@@ -39,9 +39,9 @@ def shop():
 def serving(
     *arguments: str | Path, folder: Path, **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run `pgoutput serve` and yield the DSN and the process. Send SIGTERM at the end if it still runs."""
+    """Run `logicalrep serve` and yield the DSN and the process. Send SIGTERM at the end if it still runs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pgoutput.cli", "serve", *map(str, arguments)],
+        [sys.executable, "-m", "logicalrep.cli", "serve", *map(str, arguments)],
         cwd=folder,
         env=os.environ | environment,
         stdout=subprocess.PIPE,

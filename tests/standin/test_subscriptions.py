@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgoutput.recorder import Recorder
-from pgoutput.standin import RecordedSource, StandIn
-from pgoutput.synth import Scenario
+from logicalrep.recorder import Recorder
+from logicalrep.standin import RecordedSource, StandIn
+from logicalrep.synth import Scenario
 from tests.server import VERSION, Server
 
 TABLES = {

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict, replace
 
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import Streaming, XLogData
-from pgoutput.standin import PluginOptions, RecordedSource
-from pgoutput.standin.recorded.recording import open_stream
-from pgoutput.stream import StreamDecoder, Transaction, Transactions
-from pgoutput.stream.check import Checker
-from pgoutput.synth import Scenario, write_capture_file
-from pgoutput.synth.workload import PROFILES, Workload, all_messages, write_recording
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import Streaming, XLogData
+from logicalrep.standin import PluginOptions, RecordedSource
+from logicalrep.standin.recorded.recording import open_stream
+from logicalrep.stream import StreamDecoder, Transaction, Transactions
+from logicalrep.stream.check import Checker
+from logicalrep.synth import Scenario, write_capture_file
+from logicalrep.synth.workload import PROFILES, Workload, all_messages, write_recording
 from tests.truth import CAPTURES
 from tests.versions import OLDEST
 

@@ -1,7 +1,7 @@
 """Compare the streams that scenarios and a server send for random sequences of operations (programs).
 
 `python -m tests.synth.compare` runs 1,000 programs in each mode, on PostgreSQL 18. `--server 15` uses a
-server of another major version, from the folder in the environment variable PGOUTPUT_SERVERS.
+server of another major version, from the folder in the environment variable LOGICALREP_SERVERS.
 
 One difference is known: a server before 18 repeats a Relation message after a rolled-back ALTER TABLE that
 has rewritten a table with an index and rows. The rewrite updates the statistics in pg_class in place
@@ -21,13 +21,13 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
-from pgoutput._servers import newest_version
-from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario, StreamOptions
-from pgoutput.synth.programs import Program, generate_program
-from pgoutput.synth.programs.generator import SCHEMA
-from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED
-from pgoutput.versions import OPTIONS
+from logicalrep._servers import newest_version
+from logicalrep.messages import XLogData
+from logicalrep.synth import Scenario, StreamOptions
+from logicalrep.synth.programs import Program, generate_program
+from logicalrep.synth.programs.generator import SCHEMA
+from logicalrep.synth.scenario import FIRST_TO_PUBLISH_GENERATED
+from logicalrep.versions import OPTIONS
 from tests.server import WHEEL_VERSION, Server
 from tests.synth.normalize import normalize
 from tests.synth.oracle import FIRST_IMMEDIATE, FLUSH, Oracle

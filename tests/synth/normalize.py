@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput.messages import Message, TupleData, XLogData
-from pgoutput.stream import StreamDecoder
-from pgoutput.synth import StreamOptions
+from logicalrep import messages
+from logicalrep.messages import Message, TupleData, XLogData
+from logicalrep.stream import StreamDecoder
+from logicalrep.synth import StreamOptions
 
 
 def normalize(

@@ -18,13 +18,13 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from pgoutput import envelope
-from pgoutput.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
-from pgoutput.synth import StreamOptions
-from pgoutput.synth.programs import Program, Step, TableDefinition
-from pgoutput.synth.programs.definition import Values
-from pgoutput.synth.programs.generator import LABELS
-from pgoutput.wire import parse_lsn
+from logicalrep import envelope
+from logicalrep.messages import Message, PrimaryKeepalive, StandbyStatusUpdate, XLogData
+from logicalrep.synth import StreamOptions
+from logicalrep.synth.programs import Program, Step, TableDefinition
+from logicalrep.synth.programs.definition import Values
+from logicalrep.synth.programs.generator import LABELS
+from logicalrep.wire import parse_lsn
 from tests.server import Server
 
 _STREAMED: Final = {

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pgoutput.messages import AnyMessage
-from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import check
-from pgoutput.synth import StreamOptions
-from pgoutput.synth.workload import PROFILES, Workload
-from pgoutput.versions import SERVERS
+from logicalrep.messages import AnyMessage
+from logicalrep.stream import StreamDecoder
+from logicalrep.stream.check import check
+from logicalrep.synth import StreamOptions
+from logicalrep.synth.workload import PROFILES, Workload
+from logicalrep.versions import SERVERS
 from tests.codec import corpus
 from tests.synth.workloads import check_options, sent
 

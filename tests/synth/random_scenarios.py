@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from pgoutput.synth import MIN_WORK_MEM, Scenario
-from pgoutput.synth.programs import Program, generate_program
+from logicalrep.synth import MIN_WORK_MEM, Scenario
+from logicalrep.synth.programs import Program, generate_program
 from tests.versions import OLDEST
 
 OPTION_SETS: Final[tuple[dict[str, Any], ...]] = (

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.errors import RecordingError, ScenarioError
-from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.recording import SEGMENT_BYTES, RecordingReader
-from pgoutput.standin import PluginOptions, RecordedSource
-from pgoutput.synth import Scenario, write_capture_file, write_recording
-from pgoutput.testing import shop
+from logicalrep.capturefile import CaptureFile
+from logicalrep.errors import RecordingError, ScenarioError
+from logicalrep.messages import PrimaryKeepalive, XLogData
+from logicalrep.recording import SEGMENT_BYTES, RecordingReader
+from logicalrep.standin import PluginOptions, RecordedSource
+from logicalrep.synth import Scenario, write_capture_file, write_recording
+from logicalrep.testing import shop
 from tests.synth.random_scenarios import OPTION_SETS
 from tests.versions import OLDEST
 

@@ -1,4 +1,4 @@
-"""Profiles that are fitted to a stream: `fit_profile` and `pgoutput synth --like`."""
+"""Profiles that are fitted to a stream: `fit_profile` and `logicalrep synth --like`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.catalog import BY_NAME, TYPES, BuiltinType
-from pgoutput.errors import RecordingError
-from pgoutput.messages import Insert, Relation, ReplicaIdentity, XLogData
-from pgoutput.recording import RecordingReader
-from pgoutput.stream import StreamDecoder, Transaction, Transactions
-from pgoutput.stream.check import check
-from pgoutput.synth import Scenario, write_capture_file
-from pgoutput.synth.workload import Workload, fit_profile, write_recording
-from pgoutput.synth.workload.definition import ColumnShape
-from pgoutput.synth.workload.values import draw_values
-from pgoutput.values import decode_binary, encode_binary
+from logicalrep.capturefile import CaptureFile
+from logicalrep.catalog import BY_NAME, TYPES, BuiltinType
+from logicalrep.errors import RecordingError
+from logicalrep.messages import Insert, Relation, ReplicaIdentity, XLogData
+from logicalrep.recording import RecordingReader
+from logicalrep.stream import StreamDecoder, Transaction, Transactions
+from logicalrep.stream.check import check
+from logicalrep.synth import Scenario, write_capture_file
+from logicalrep.synth.workload import Workload, fit_profile, write_recording
+from logicalrep.synth.workload.definition import ColumnShape
+from logicalrep.synth.workload.values import draw_values
+from logicalrep.values import decode_binary, encode_binary
 from tests.codec import corpus
 from tests.conftest import Run
 from tests.synth.test_workload import assert_expected_rows

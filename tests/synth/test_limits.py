@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import XLogData
-from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import Scenario, ScenarioTable, message_size
-from pgoutput.synth.column_types import TypeRegistry
-from pgoutput.synth.text_format import to_text
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import XLogData
+from logicalrep.stream.check import CheckOptions, check
+from logicalrep.synth import Scenario, ScenarioTable, message_size
+from logicalrep.synth.column_types import TypeRegistry
+from logicalrep.synth.text_format import to_text
 
 
 @pytest.fixture

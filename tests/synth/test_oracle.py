@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgoutput import messages
-from pgoutput.messages import XLogData
-from pgoutput.synth import Scenario
-from pgoutput.synth.programs import Program, Step, TableDefinition
-from pgoutput.synth.programs.definition import run_program
-from pgoutput.versions import SERVERS
+from logicalrep import messages
+from logicalrep.messages import XLogData
+from logicalrep.synth import Scenario
+from logicalrep.synth.programs import Program, Step, TableDefinition
+from logicalrep.synth.programs.definition import run_program
+from logicalrep.versions import SERVERS
 from tests.server import WHEEL_VERSION
 from tests.synth.compare import MODES, compare, running_oracle
 from tests.synth.normalize import normalize

@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Json, Jsonb
 
-from pgoutput.errors import ScenarioError
-from pgoutput.synth import Scenario
+from logicalrep.errors import ScenarioError
+from logicalrep.synth import Scenario
 from tests.server import Server
 
 INDIA, BEHIND = timezone(timedelta(hours=5, minutes=30)), timezone(-timedelta(hours=1, seconds=61))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pgoutput._servers import MAJOR_VERSIONS
-from pgoutput.messages import XLogData
-from pgoutput.stream import Tables
-from pgoutput.stream.check import Checker, CheckOptions, check
-from pgoutput.synth import Scenario
-from pgoutput.synth.programs import Program
-from pgoutput.testing import FAULTS, Stream
+from logicalrep._servers import MAJOR_VERSIONS
+from logicalrep.messages import XLogData
+from logicalrep.stream import Tables
+from logicalrep.stream.check import Checker, CheckOptions, check
+from logicalrep.synth import Scenario
+from logicalrep.synth.programs import Program
+from logicalrep.testing import FAULTS, Stream
 from tests.synth.random_scenarios import OPTION_SETS, random_scenario
 from tests.synth.text_reader import TextReader
 

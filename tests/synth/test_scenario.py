@@ -10,19 +10,19 @@ from typing import Any, TypeAlias
 import pytest
 from msgspec.structs import asdict
 
-from pgoutput import messages as m
-from pgoutput._servers import MAJOR_VERSIONS
-from pgoutput.catalog import BY_NAME
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import (
+from logicalrep import messages as m
+from logicalrep._servers import MAJOR_VERSIONS
+from logicalrep.catalog import BY_NAME
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import (
     UNCHANGED,
     PrimaryKeepalive,
     ReplicaIdentity,
     XLogData,
 )
-from pgoutput.synth import Scenario, ScenarioTable, ScenarioTransaction
-from pgoutput.synth.expected_rows import CommittedState
-from pgoutput.synth.transaction import Savepoint
+from logicalrep.synth import Scenario, ScenarioTable, ScenarioTransaction
+from logicalrep.synth.expected_rows import CommittedState
+from logicalrep.synth.transaction import Savepoint
 from tests.messages import make_column, make_relation
 from tests.versions import OLDEST, UNKNOWN, WRITTEN, needs_version
 

@@ -9,11 +9,11 @@ from random import Random
 import psycopg
 import pytest
 
-from pgoutput import catalog
-from pgoutput.errors import ScenarioError
-from pgoutput.synth import Scenario
-from pgoutput.synth.column_types import TypeRegistry
-from pgoutput.synth.text_format import to_text
+from logicalrep import catalog
+from logicalrep.errors import ScenarioError
+from logicalrep.synth import Scenario
+from logicalrep.synth.column_types import TypeRegistry
+from logicalrep.synth.text_format import to_text
 from tests.server import WHEEL_VERSION, Server
 from tests.synth.test_limits import ACCEPTED, REFUSED, alter, wide
 
@@ -94,7 +94,7 @@ END $$
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[psycopg.Connection]:
-    version = int(os.environ.get("PGOUTPUT_TEST_VERSION", WHEEL_VERSION))
+    version = int(os.environ.get("LOGICALREP_TEST_VERSION", WHEEL_VERSION))
     with Server(version) as server, psycopg.connect(server.dsn, autocommit=True) as connected:
         connected.execute(VERDICT)
         connected.execute("SET search_path = pg_catalog, public; SET lc_monetary = 'C'; SET timezone = 'UTC'")

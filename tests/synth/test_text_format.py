@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import Insert
-from pgoutput.synth import Scenario
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import Insert
+from logicalrep.synth import Scenario
 from tests.versions import OLDEST
 
 

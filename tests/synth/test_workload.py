@@ -1,4 +1,4 @@
-"""Workloads: expected rows, valid streams, determinism, failures, and the command `pgoutput synth`."""
+"""Workloads: expected rows, valid streams, determinism, failures, and the command `logicalrep synth`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pgoutput import _protocols, messages as m
-from pgoutput._servers import MAJOR_VERSIONS, newest_version
-from pgoutput._stored_stream import StoredStream
-from pgoutput.capturefile import CaptureFile
-from pgoutput.errors import RecordingError
-from pgoutput.recording import (
+from logicalrep import _protocols, messages as m
+from logicalrep._servers import MAJOR_VERSIONS, newest_version
+from logicalrep._stored_stream import StoredStream
+from logicalrep.capturefile import CaptureFile
+from logicalrep.errors import RecordingError
+from logicalrep.recording import (
     RecordingReader,
     SegmentReader,
     SegmentWriter,
@@ -32,9 +32,9 @@ from pgoutput.recording import (
     list_segments,
     read_metadata,
 )
-from pgoutput.stream import StreamDecoder, Tables
-from pgoutput.stream.check import check
-from pgoutput.synth.workload import (
+from logicalrep.stream import StreamDecoder, Tables
+from logicalrep.stream.check import check
+from logicalrep.synth.workload import (
     PROFILES,
     Mix,
     Range,
@@ -45,9 +45,9 @@ from pgoutput.synth.workload import (
     write_recording,
     writer,
 )
-from pgoutput.synth.workload.messages import WindowMessages
-from pgoutput.synth.workload.row_choice import UPDATE, choose_rows
-from pgoutput.synth.workload.writer import EXPECTED_ROWS
+from logicalrep.synth.workload.messages import WindowMessages
+from logicalrep.synth.workload.row_choice import UPDATE, choose_rows
+from logicalrep.synth.workload.writer import EXPECTED_ROWS
 from tests.conftest import Run
 from tests.effort import mostly_nightly
 from tests.recording import recordings
@@ -356,14 +356,14 @@ def test_errors_in_worker_processes_are_raised(monkeypatch: pytest.MonkeyPatch) 
             frames(WORKLOADS["parallel"])
 
 
-COMMAND: Final = [sys.executable, "-m", "pgoutput.cli", "synth"]
+COMMAND: Final = [sys.executable, "-m", "logicalrep.cli", "synth"]
 
 
 def test_a_full_disk_is_reported_in_one_line(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *COMMAND]
     done = subprocess.run([*limited, "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
-    assert re.fullmatch(r"pgoutput: \[Errno \d+\] .*partial output was deleted.*'out'\n", done.stderr)
+    assert re.fullmatch(r"logicalrep: \[Errno \d+\] .*partial output was deleted.*'out'\n", done.stderr)
     assert os.listdir(tmp_path) == []
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.messages import Cell, Message, Relation, TupleData, Type, XLogData
-from pgoutput.stream import Change, StreamDecoder, Transaction, Transactions
-from pgoutput.values import base_types, to_text
+from logicalrep.messages import Cell, Message, Relation, TupleData, Type, XLogData
+from logicalrep.stream import Change, StreamDecoder, Transaction, Transactions
+from logicalrep.values import base_types, to_text
 
 
 class TextReader:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pgoutput import messages as m
-from pgoutput.catalog import BY_OID
-from pgoutput.messages import Relation, TupleData
-from pgoutput.stream import StreamDecoder
-from pgoutput.synth.workload import Workload
-from pgoutput.synth.workload.messages import build_window
-from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
-from pgoutput.synth.workload.tables import make_tables
+from logicalrep import messages as m
+from logicalrep.catalog import BY_OID
+from logicalrep.messages import Relation, TupleData
+from logicalrep.stream import StreamDecoder
+from logicalrep.synth.workload import Workload
+from logicalrep.synth.workload.messages import build_window
+from logicalrep.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from logicalrep.synth.workload.tables import make_tables
 
 
 def stream(workload: Workload, window_messages: int = WINDOW_MESSAGES) -> Iterator[bytes]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import Final
 
-from pgoutput import envelope
-from pgoutput.messages import XLogData
-from pgoutput.stream.check import CheckOptions
-from pgoutput.synth.workload import Workload, write_copy_data
+from logicalrep import envelope
+from logicalrep.messages import XLogData
+from logicalrep.stream.check import CheckOptions
+from logicalrep.synth.workload import Workload, write_copy_data
 
 WINDOW: Final = 700
 """Number of messages generated at once; small, so that each workload is generated in several steps."""

@@ -11,12 +11,12 @@ from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
-from pgoutput.recording import Location, locate
-from pgoutput.targets import Table, TableFormat
-from pgoutput.targets.delta import DeltaFormat
-from pgoutput.targets.delta.table import _Table
-from pgoutput.targets.iceberg import IcebergFormat
-from pgoutput.targets.iceberg.table import _Table as _IcebergTable
+from logicalrep.recording import Location, locate
+from logicalrep.targets import Table, TableFormat
+from logicalrep.targets.delta import DeltaFormat
+from logicalrep.targets.delta.table import _Table
+from logicalrep.targets.iceberg import IcebergFormat
+from logicalrep.targets.iceberg.table import _Table as _IcebergTable
 from tests.replica.tables import read_table
 from tests.targets.plain import PlainFormat, PlainTable
 
@@ -58,7 +58,7 @@ class _RewriteFormat(IcebergFormat, frozen=True):
     """Iceberg tables whose commits write data files again, from the first on."""
 
     def create(self, place: Location, schema: pa.Schema, properties: Mapping[str, str]) -> Table:
-        return super().create(place, schema, {**properties, "pgoutput.updates": "rewrite"})
+        return super().create(place, schema, {**properties, "logicalrep.updates": "rewrite"})
 
 
 def _append_to_iceberg(folder: Path, rows: pa.Table) -> None:
@@ -72,13 +72,13 @@ def iceberg_table(folder: Path) -> IcebergTable:
     """Return the Iceberg table at a folder, loaded from the catalogue in the target as readers do."""
     namespace, _, name = folder.name.rpartition(".")
     uri = f"sqlite:///{folder.parent}/_iceberg_catalog.db"
-    return SqlCatalog("pgoutput", uri=uri, warehouse=f"file://{folder.parent}").load_table(
+    return SqlCatalog("logicalrep", uri=uri, warehouse=f"file://{folder.parent}").load_table(
         (namespace or "_", name)
     )
 
 
 def _read_iceberg(place: str, version: int | None) -> pa.Table:
-    """Read rows with pyiceberg, and cast them to the column types that pgoutput has written."""
+    """Read rows with pyiceberg, and cast them to the column types that logicalrep has written."""
     columns = read_table(place).schema
     rows = iceberg_table(Path(place)).scan(snapshot_id=version).to_arrow()
     known = pa.schema([field for field in columns if field.name in rows.column_names])

@@ -14,10 +14,10 @@ from typing import cast
 import msgspec
 import pyarrow as pa
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import (
+from logicalrep._arrays import NO_NUMBERS, Numbers
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import (
     NO_ROWS,
     NOTHING,
     ChangeRange,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.replica import replica_tables, replicate, versions_at
-from pgoutput.targets import (
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.replica import replica_tables, replicate, versions_at
+from logicalrep.targets import (
     NOTHING,
     ChangeRange,
     ConflictError,

@@ -18,22 +18,22 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType
 
-from pgoutput import catalog
-from pgoutput.apply import DataFiles
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.rows import key_index
-from pgoutput.apply.rows.lookup import look_up_rows
-from pgoutput.apply.schema import alter_table, follow_schema, make_layout, read_layout
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table, registry
-from pgoutput.targets.iceberg import IcebergFormat, cleaning
-from pgoutput.targets.iceberg.columns import to_arrow, to_iceberg
-from pgoutput.targets.iceberg.files import manifested_file
-from pgoutput.targets.iceberg.table import _Table
-from pgoutput.values import arrow_type
-from pgoutput.views import ChangedRelation, Column
-from pgoutput.views.relation_changes import AlteredNames
+from logicalrep import catalog
+from logicalrep.apply import DataFiles
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.rows import key_index
+from logicalrep.apply.rows.lookup import look_up_rows
+from logicalrep.apply.schema import alter_table, follow_schema, make_layout, read_layout
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.targets import NOTHING, ChangeRange, ConflictError, DataFile, Position, Table, registry
+from logicalrep.targets.iceberg import IcebergFormat, cleaning
+from logicalrep.targets.iceberg.columns import to_arrow, to_iceberg
+from logicalrep.targets.iceberg.files import manifested_file
+from logicalrep.targets.iceberg.table import _Table
+from logicalrep.values import arrow_type
+from logicalrep.views import ChangedRelation, Column
+from logicalrep.views.relation_changes import AlteredNames
 from tests.targets.formats import iceberg_table
 
 SCHEMA = pa.schema(
@@ -146,7 +146,7 @@ def test_the_position_outlives_snapshots_that_others_expire(table: Table) -> Non
         found.at(1)
 
 
-def test_what_pgoutput_does_not_read_is_refused(table: _Table) -> None:
+def test_what_logicalrep_does_not_read_is_refused(table: _Table) -> None:
     table.commit(written(table, 1), [], change(100))
     file = DataFile("e.parquet", 10, 1, {}, {}, {})
     deletes = manifested_file(table._folder, file, {}, (0,), DataFileContent.EQUALITY_DELETES)
@@ -155,7 +155,7 @@ def test_what_pgoutput_does_not_read_is_refused(table: _Table) -> None:
         reopened(table).files()
     catalog = iceberg_table(Path(table.place.path)).catalog
     catalog.create_table(("public", "u"), SCHEMA, properties={"format-version": "1"})
-    with pytest.raises(ReplicaError, match="has format version 1, but pgoutput writes version 2"):
+    with pytest.raises(ReplicaError, match="has format version 1, but logicalrep writes version 2"):
         IcebergFormat().open(table.place.parent / "public.u")
 
 

@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType, StringType, UUIDType
 
-from pgoutput.apply.rows import key_index
-from pgoutput.errors import ReplicaError
-from pgoutput.recorder import install_ddl_events
-from pgoutput.replica import use_iceberg
+from logicalrep.apply.rows import key_index
+from logicalrep.errors import ReplicaError
+from logicalrep.recorder import install_ddl_events
+from logicalrep.replica import use_iceberg
 from tests.recorder.lab import Lab
 from tests.replica.tables import open_table
 from tests.targets.formats import iceberg_table

@@ -1,4 +1,4 @@
-"""Delta tables with deletion vectors: what pgoutput writes, other programs read, and the other way round."""
+"""Delta tables with deletion vectors: what logicalrep writes, others read, and the other way round."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.exceptions import DeltaError
 from hypothesis import given, strategies as st
 
-from pgoutput.apply.data_files import DataFiles, PendingFiles, write_again
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import locate
-from pgoutput.targets import ChangeRange, ConflictError, DataFile, Position, Table
-from pgoutput.targets.delta import DeltaFormat
-from pgoutput.targets.delta.vectors import Vector, _to_z85, decode_vector, encode_vector
+from logicalrep.apply.data_files import DataFiles, PendingFiles, write_again
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import locate
+from logicalrep.targets import ChangeRange, ConflictError, DataFile, Position, Table
+from logicalrep.targets.delta import DeltaFormat
+from logicalrep.targets.delta.vectors import Vector, _to_z85, decode_vector, encode_vector
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 ROWS = 1000

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from pgoutput.errors import RecordingError
-from pgoutput.standin import Faults
-from pgoutput.synth import Scenario
-from pgoutput.testing import Server, Stream, shop
+from logicalrep.errors import RecordingError
+from logicalrep.standin import Faults
+from logicalrep.synth import Scenario
+from logicalrep.testing import Server, Stream, shop
 from tests.standin.clients import create_slot, read_with_psycopg3
 from tests.truth import CAPTURES
 from tests.versions import OLDEST
@@ -72,7 +72,7 @@ def test_errors_of_the_server_are_raised_in_this_process(tmp_path: Path) -> None
 
 def test_the_server_ends_with_its_parent_process() -> None:
     code = (
-        "import sys; from pgoutput.testing import Server, shop\n"
+        "import sys; from logicalrep.testing import Server, shop\n"
         "with Server(shop()) as server: print(server.dsn, flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
-from pgoutput import messages as m
-from pgoutput.stream.check import CheckOptions, check
-from pgoutput.synth import MIN_WORK_MEM, Scenario
-from pgoutput.synth.programs import Program, generate_program
-from pgoutput.synth.programs.definition import run_program
-from pgoutput.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
-from pgoutput.testing.python_source import format_program
+from logicalrep import messages as m
+from logicalrep.stream.check import CheckOptions, check
+from logicalrep.synth import MIN_WORK_MEM, Scenario
+from logicalrep.synth.programs import Program, generate_program
+from logicalrep.synth.programs.definition import run_program
+from logicalrep.testing import Corruption, Stream, broken_streams, corruptions, scenarios, shop, streams
+from logicalrep.testing.python_source import format_program
 from tests.effort import examples, mostly_nightly
 from tests.synth.random_scenarios import OPTION_SETS
 from tests.versions import OLDEST, RELEASED
@@ -119,7 +119,7 @@ def test_a_program_as_python_code_gives_the_same_stream(seed: int) -> None:
 
 def test_default_options_are_left_out_of_python_code() -> None:
     assert format_program(Program((), {}, (), ()), {"seed": 0, "binary": True}).splitlines() == [
-        "from pgoutput.synth import Scenario",
+        "from logicalrep.synth import Scenario",
         "",
         "db = Scenario(binary=True)",
     ]

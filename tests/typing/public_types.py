@@ -11,10 +11,10 @@ from typing import Literal, assert_type
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql.types import StructType
 
-from pgoutput import envelope, messages, strategies, v2, v3, v4
-from pgoutput._stored_stream import DecodedRecord
-from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import (
+from logicalrep import envelope, messages, strategies, v2, v3, v4
+from logicalrep._stored_stream import DecodedRecord
+from logicalrep.capturefile import CaptureFile
+from logicalrep.messages import (
     UNCHANGED,
     AnyMessage,
     Cell,
@@ -24,9 +24,9 @@ from pgoutput.messages import (
     TupleData,
     Unchanged,
 )
-from pgoutput.schemas import spark
-from pgoutput.stream import StreamDecoder, Table, Tables, Transaction, Transactions
-from pgoutput.versions import CODECS
+from logicalrep.schemas import spark
+from logicalrep.stream import StreamDecoder, Table, Tables, Transaction, Transactions
+from logicalrep.versions import CODECS
 
 
 def codecs(data: bytes, message: Message) -> None:

@@ -11,10 +11,10 @@ from functools import cache
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import catalog
-from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import Insert, Update
-from pgoutput.values import arrow_type, decode_binary, to_arrow, to_text
+from logicalrep import catalog
+from logicalrep.capturefile import CaptureFile
+from logicalrep.messages import Insert, Update
+from logicalrep.values import arrow_type, decode_binary, to_arrow, to_text
 from tests.codec import corpus
 from tests.effort import examples
 

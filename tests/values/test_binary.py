@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgoutput import catalog
-from pgoutput.messages import Cell
-from pgoutput.values import arrow_type, common_type, to_arrow, to_text
-from pgoutput.values.literals import quote_array_element, quote_range_bound, quote_record_field
-from pgoutput.wire import UNCHANGED
+from logicalrep import catalog
+from logicalrep.messages import Cell
+from logicalrep.values import arrow_type, common_type, to_arrow, to_text
+from logicalrep.values.literals import quote_array_element, quote_range_bound, quote_record_field
+from logicalrep.wire import UNCHANGED
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}
 ARRAY_OID = {builtin.name: builtin.array_oid for builtin in catalog.TYPES}

@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 import pytest
 
-from pgoutput.capturefile import CaptureFile
-from pgoutput.messages import Cell, Relation
-from pgoutput.stream import Tables
-from pgoutput.values import Rescued, base_types, to_arrow, to_text
+from logicalrep.capturefile import CaptureFile
+from logicalrep.messages import Cell, Relation
+from logicalrep.stream import Tables
+from logicalrep.values import Rescued, base_types, to_arrow, to_text
 from tests.codec import corpus
 from tests.truth import true_tables
 

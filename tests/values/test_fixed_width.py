@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import catalog, compiled
-from pgoutput.values import arrow_type, fixed_reader, read_fixed_texts, to_arrow, to_text
+from logicalrep import catalog, compiled
+from logicalrep.values import arrow_type, fixed_reader, read_fixed_texts, to_arrow, to_text
 from tests.columns.without_kernel import pure
 from tests.effort import examples
 from tests.values.binary_samples import BYTES

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import catalog, compiled
-from pgoutput.messages import Cell
-from pgoutput.values import UUID_TYPE, arrow_type, default_type, from_arrow, to_arrow, to_text
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+from logicalrep import catalog, compiled
+from logicalrep.messages import Cell
+from logicalrep.values import UUID_TYPE, arrow_type, default_type, from_arrow, to_arrow, to_text
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 from tests.effort import examples
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from pgoutput import catalog
-from pgoutput.values import encode_binary, to_arrow, to_binary, to_text
+from logicalrep import catalog
+from logicalrep.values import encode_binary, to_arrow, to_binary, to_text
 from tests.server import VERSION, Server
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pgoutput import catalog
-from pgoutput.messages import Cell, Type
-from pgoutput.values import arrow_type, base_types, to_arrow
-from pgoutput.values.literals import parse_array
-from pgoutput.wire import UNCHANGED
+from logicalrep import catalog
+from logicalrep.messages import Cell, Type
+from logicalrep.values import arrow_type, base_types, to_arrow
+from logicalrep.values.literals import parse_array
+from logicalrep.wire import UNCHANGED
 from tests.messages import make_column, make_relation
 
 OID = {builtin.name: builtin.oid for builtin in catalog.TYPES}

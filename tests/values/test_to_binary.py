@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import catalog
-from pgoutput.messages import Cell
-from pgoutput.values import encode_binary, to_binary, to_text
-from pgoutput.wire import UNCHANGED
+from logicalrep import catalog
+from logicalrep.messages import Cell
+from logicalrep.values import encode_binary, to_binary, to_text
+from logicalrep.wire import UNCHANGED
 from tests.effort import examples
 from tests.values.binary_samples import BYTES
 from tests.values.text_samples import TEXTS

@@ -16,9 +16,9 @@ import pytest
 from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
-from pgoutput import catalog, values
-from pgoutput.values import decode_binary, encode_binary, to_python
-from pgoutput.wire import UNCHANGED
+from logicalrep import catalog, values
+from logicalrep.values import decode_binary, encode_binary, to_python
+from logicalrep.wire import UNCHANGED
 from tests.values.test_captures import NOT_SENT, PAIRS, UNKNOWN_TYPES, columns_of
 
 LONG = "12345678901234567890123456789012345678901234567890.1"
@@ -244,8 +244,8 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 
 from decimal import Decimal
-from pgoutput import values
-from pgoutput.values import base_types, to_binary, to_python, to_text
+from logicalrep import values
+from logicalrep.values import base_types, to_binary, to_python, to_text
 
 assert to_python("9.50", 1700) == Decimal("9.50")
 (binary,) = to_binary(["9.50"], 1700)
@@ -255,7 +255,7 @@ for name in ("to_arrow", "arrow_type", "from_arrow"):
     try:
         getattr(values, name)
     except ModuleNotFoundError as error:
-        assert str(error) == f"pgoutput.values.{name} needs pyarrow: pip install 'pgoutput[arrow]'", error
+        assert str(error) == f"logicalrep.values.{name} needs pyarrow: pip install 'logicalrep[arrow]'", error
         assert error.name == "pyarrow"
     else:
         raise AssertionError(name)
@@ -267,7 +267,7 @@ def test_a_core_install_converts_values_without_arrow() -> None:
 
 
 def test_importing_values_does_not_import_arrow() -> None:
-    code = "import sys, pgoutput.values; print(sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"
+    code = "import sys, logicalrep.values; print(sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgoutput._type_modifiers import (
+from logicalrep._type_modifiers import (
     declared_modifier,
     modifier_suffix,
     numeric_modifier,

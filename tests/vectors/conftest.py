@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.__main__ import CAPTURES
-from pgoutput.vectors import Vector, build_vectors
+from logicalrep.vectors import Vector, build_vectors
 from tests.codec.conftest import both
 
 __all__ = ["both"]

@@ -1,4 +1,4 @@
-"""Decoders for tests of `pgoutput vectors run`: right, wrong, slow, and broken ones.
+"""Decoders for tests of `logicalrep vectors run`: right, wrong, slow, and broken ones.
 
 `python -m tests.vectors.decoders NAME` answers requests as the function NAME does.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.vectors import Request, answer
+from logicalrep.vectors import Request, answer
 from tests.versions import OLDEST
 
 

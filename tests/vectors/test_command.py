@@ -1,4 +1,4 @@
-"""The command `pgoutput vectors`, its page, and the page that `make conformance` writes."""
+"""The command `logicalrep vectors`, its page, and the page that `make conformance` writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from conformance import __main__ as conformance
 from conformance.__main__ import DECODERS, Decoder, sources
-from pgoutput.vectors import Vector
+from logicalrep.vectors import Vector
 from tests.conftest import Run
 from tests.docs.test_pages import examples
 from tests.truth import CAPTURES
@@ -32,7 +32,7 @@ def test_a_kit_is_written_and_run(run: Run, tmp_path: Path) -> None:
     done = run("vectors", "-o", tmp_path / "kit", "--capture", capture)
     assert done.code == 0
     assert re.fullmatch(r".*kit: \d{4} vectors, \d{4} legal and \d{4} illegal\n", done.out)
-    decoder = (sys.executable, "-m", "pgoutput.cli", "vectors", "decode")
+    decoder = (sys.executable, "-m", "logicalrep.cli", "vectors", "decode")
     done = run("vectors", "run", "--kit", tmp_path / "kit", "--level", "exact", "--", *decoder)
     assert done.code == 0, done.out
     assert "captures of servers  1       0       0" in done.out
@@ -94,7 +94,7 @@ def test_wrong_usage(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 def test_a_signal_ends_the_decoder_and_what_it_has_started(tmp_path: Path, number: signal.Signals) -> None:
     written = tmp_path / "pid"
     decoder = ["sh", "-c", f"{sys.executable} -m tests.vectors.decoders waits; true"]
-    command = [sys.executable, "-m", "pgoutput.cli", "vectors", "run", "--timeout=600", "--", *decoder]
+    command = [sys.executable, "-m", "logicalrep.cli", "vectors", "run", "--timeout=600", "--", *decoder]
     environment = os.environ | {"DECODER_PID": str(written)}
     # A process in the background ignores SIGINT, and so would its children.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import PgoutputError
-from pgoutput.vectors import Request, Vector, Verdict, run_decoder
-from pgoutput.vectors.model import Options
-from pgoutput.vectors.process import DecoderFailed, DecoderProcess
+from logicalrep import LogicalrepError
+from logicalrep.vectors import Request, Vector, Verdict, run_decoder
+from logicalrep.vectors.model import Options
+from logicalrep.vectors.process import DecoderFailed, DecoderProcess
 from tests.versions import OLDEST, RELEASED
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,7 +84,7 @@ def test_a_decoder_that_needs_too_much_memory_fails(few: list[Vector]) -> None:
 
 def test_a_decoder_that_never_answers_is_given_up(few: list[Vector]) -> None:
     with pytest.raises(
-        PgoutputError, match="dumb gives no valid answers: the process ended with exit code 3"
+        LogicalrepError, match="dumb gives no valid answers: the process ended with exit code 3"
     ):
         list(run_decoder(command("dumb"), few, seconds=SECONDS))
 
@@ -92,7 +92,7 @@ def test_a_decoder_that_never_answers_is_given_up(few: list[Vector]) -> None:
 def test_each_request_after_the_third_failure_is_refused() -> None:
     request = Request(id="x", version=OLDEST, options=Options(), messages=[])
     with DecoderProcess(["false"], seconds=SECONDS) as process:
-        for expected in (DecoderFailed, DecoderFailed, PgoutputError, PgoutputError):
+        for expected in (DecoderFailed, DecoderFailed, LogicalrepError, LogicalrepError):
             with pytest.raises(expected, match="exit code 1"):
                 process.ask(request)
 

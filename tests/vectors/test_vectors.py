@@ -14,17 +14,17 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from pgoutput import _protocols
-from pgoutput._walk import walk
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.errors import RecordingError
-from pgoutput.jsonlines import from_json
-from pgoutput.stream import encode_for
-from pgoutput.vectors import Request, Vector, answer, read_kit, write_kit
-from pgoutput.vectors.judging import Level, judge
-from pgoutput.vectors.kit_schema import schema
-from pgoutput.vectors.model import Answer, Json, Manifest
-from pgoutput.vectors.streams import capture_vectors
+from logicalrep import _protocols
+from logicalrep._walk import walk
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.errors import RecordingError
+from logicalrep.jsonlines import from_json
+from logicalrep.stream import encode_for
+from logicalrep.vectors import Request, Vector, answer, read_kit, write_kit
+from logicalrep.vectors.judging import Level, judge
+from logicalrep.vectors.kit_schema import schema
+from logicalrep.vectors.model import Answer, Json, Manifest
+from logicalrep.vectors.streams import capture_vectors
 from tests.codec.cases import CASES, CONTEXTS, TWO_PHASE
 from tests.truth import CAPTURES
 from tests.versions import RELEASED
@@ -35,7 +35,7 @@ def request(vector: Vector) -> Request:
 
 
 @pytest.mark.usefixtures("both")
-def test_pgoutput_passes_all_vectors(vectors: list[Vector]) -> None:
+def test_logicalrep_passes_all_vectors(vectors: list[Vector]) -> None:
     verdicts = [judge(one, answer(request(one)), lenient=False, level="exact") for one in vectors]
     assert [one for one in verdicts if one.outcome != "passed"] == []
 
@@ -126,9 +126,9 @@ def test_the_kit_is_the_same_in_each_run(tmp_path: Path) -> None:
     capture = CAPTURES / "pg18_p1.jsonl.gz"
     manifest = write_kit(tmp_path / "one", [capture])
     program = (
-        f"from pgoutput.vectors import write_kit; write_kit({str(tmp_path / 'two')!r}, [{str(capture)!r}])"
+        f"from logicalrep.vectors import write_kit; write_kit({str(tmp_path / 'two')!r}, [{str(capture)!r}])"
     )
-    environment = os.environ | {"PYTHONHASHSEED": "7", "PGOUTPUT_PURE": "1", "TZ": "Asia/Tokyo"}
+    environment = os.environ | {"PYTHONHASHSEED": "7", "LOGICALREP_PURE": "1", "TZ": "Asia/Tokyo"}
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], env=environment, check=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "two").iterdir())
@@ -205,7 +205,7 @@ def test_a_folder_without_a_kit(tmp_path: Path) -> None:
 
 def test_a_kit_of_another_format(tmp_path: Path) -> None:
     digits = {"vectors": 0, "legal": 0, "illegal": 0, "seed": 0}
-    manifest = {"format": 2, "pgoutput": "9.0.0", "spec": "", "groups": {}, "files": []} | digits
+    manifest = {"format": 2, "logicalrep": "9.0.0", "spec": "", "groups": {}, "files": []} | digits
     (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
     with pytest.raises(
         RecordingError, match="expected format 1 of the kit, found format 2: write the kit again"

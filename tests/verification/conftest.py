@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput.recorder import Connected
+from logicalrep.recorder import Connected
 from tests.recorder.conftest import server
 from tests.recorder.lab import Lab
 from tests.server import Server

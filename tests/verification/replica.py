@@ -1,12 +1,12 @@
-"""A replica of a test database that is compared with `pgoutput.verification`."""
+"""A replica of a test database that is compared with `logicalrep.verification`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pgoutput.recorder import Event
-from pgoutput.recorder.storage.status import stored_lsn
-from pgoutput.verification import AwaitingRecording, TableVerdict, verify_tables
+from logicalrep.recorder import Event
+from logicalrep.recorder.storage.status import stored_lsn
+from logicalrep.verification import AwaitingRecording, TableVerdict, verify_tables
 from tests.recorder.lab import wait_until
 from tests.replica import live
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.errors import PgoutputError
-from pgoutput.replica import replica_tables
-from pgoutput.verification import verify, verify_tables
+from logicalrep.errors import LogicalrepError
+from logicalrep.replica import replica_tables
+from logicalrep.verification import verify, verify_tables
 from tests.recorder.lab import Lab
 from tests.replica.live import Replica
 from tests.replica.tables import row_texts
@@ -119,14 +119,14 @@ class Falsified:
         """Return the tables that `verify` calls equal, and that differ when all changes are applied."""
         try:
             verdicts = [*verify_tables(self.lab.folder, self.replica.target, self.lab.dsn)]
-        except (PgoutputError, OSError):
+        except (LogicalrepError, OSError):
             self.outcomes["refused"] += 1
             return []
         equal = {one.table.removeprefix("public.") for one in verdicts if one.is_equal}
         self.outcomes["equal" if len(equal) == len(TABLES) else "different"] += 1
         try:
             self.replica.follow()
-        except (AssertionError, PgoutputError, OSError):  # the run ends with an error
+        except (AssertionError, LogicalrepError, OSError):  # the run ends with an error
             return []
         errors = {one.name for one in replica_tables(self.replica.target).values() if one.error}
         return [name for name in TABLES if name in equal - errors and not self.is_equal(name)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable
 
-from pgoutput.recorder import Connected, Event
-from pgoutput.recorder.storage.status import stored_lsn
-from pgoutput.recording import locate, verified_tables
-from pgoutput.replica import replica_tables, replicate
-from pgoutput.verification import RowDifference, TableVerdict, key_ranges, verify_tables
-from pgoutput.verification.differences import ValueDifference
-from pgoutput.verification.source_rows import SourceRows, Total
+from logicalrep.recorder import Connected, Event
+from logicalrep.recorder.storage.status import stored_lsn
+from logicalrep.recording import locate, verified_tables
+from logicalrep.replica import replica_tables, replicate
+from logicalrep.verification import RowDifference, TableVerdict, key_ranges, verify_tables
+from logicalrep.verification.differences import ValueDifference
+from logicalrep.verification.source_rows import SourceRows, Total
 from tests import store
 from tests.conftest import Run
 from tests.recorder.conftest import direct, moto

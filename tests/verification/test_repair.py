@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from deltalake import write_deltalake
 
-from pgoutput.recorder import Connected, RowsComplete, TableComplete, is_requested, request_snapshot
-from pgoutput.recording import RecordingReader
-from pgoutput.verification import TableVerdict
+from logicalrep.recorder import Connected, RowsComplete, TableComplete, is_requested, request_snapshot
+from logicalrep.recording import RecordingReader
+from logicalrep.verification import TableVerdict
 from tests.recorder.lab import Lab, wait_until
 from tests.verification.replica import Replica
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pgoutput import compiled
-from pgoutput.verification.row_texts import ColumnTexts, record_texts
+from logicalrep import compiled
+from logicalrep.verification.row_texts import ColumnTexts, record_texts
 from tests.effort import examples
 from tests.server import Server
 

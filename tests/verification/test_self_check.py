@@ -13,12 +13,19 @@ from typing import Any
 
 import pytest
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Connected, Connection, Progress, RecorderOptions, is_requested, request_snapshot
-from pgoutput.recorder.catalogs import watch
-from pgoutput.recorder.catalogs.changes import compare_catalogs
-from pgoutput.recording import PathOrUri, Recording, locate
-from pgoutput.replica import (
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import (
+    Connected,
+    Connection,
+    Progress,
+    RecorderOptions,
+    is_requested,
+    request_snapshot,
+)
+from logicalrep.recorder.catalogs import watch
+from logicalrep.recorder.catalogs.changes import compare_catalogs
+from logicalrep.recording import PathOrUri, Recording, locate
+from logicalrep.replica import (
     CheckedTable,
     SelfCheckReport,
     TableResult,
@@ -27,11 +34,11 @@ from pgoutput.replica import (
     store_self_check,
     use_iceberg,
 )
-from pgoutput.verification import Replicated, SelfCheck
-from pgoutput.verification.selfcheck import check as module
-from pgoutput.verification.selfcheck.published import Server
-from pgoutput.verification.selfcheck.schedule import DAY, Schedule
-from pgoutput.wire import parse_lsn
+from logicalrep.verification import Replicated, SelfCheck
+from logicalrep.verification.selfcheck import check as module
+from logicalrep.verification.selfcheck.published import Server
+from logicalrep.verification.selfcheck.schedule import DAY, Schedule
+from logicalrep.wire import parse_lsn
 from tests import store
 from tests.conftest import Run
 from tests.recorder.conftest import direct, moto
@@ -429,7 +436,7 @@ def test_a_database_whose_texts_need_not_be_utf_8(server: LabServer, tmp_path: P
 
 
 TERMINATE = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE application_name = 'pgoutput' AND datname = current_database()"""
+WHERE application_name = 'logicalrep' AND datname = current_database()"""
 
 
 def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
@@ -440,7 +447,7 @@ def test_a_refused_and_a_lost_connection_are_told_once_and_end_nothing(
         "check._PATIENCE": 0,
         "schedule._MIN_PAUSE": 0.1,
     }.items():
-        monkeypatch.setattr(f"pgoutput.verification.selfcheck.{name}", value)
+        monkeypatch.setattr(f"logicalrep.verification.selfcheck.{name}", value)
     lab.run("CREATE TABLE t (id int PRIMARY KEY)")
     with replicated(lab, tmp_path / "lake", ["INSERT INTO t VALUES (1)"]), ThreadPoolExecutor() as pool:
         check = Checked(lab, tmp_path / "lake", dsn=f"host={tmp_path}/none")

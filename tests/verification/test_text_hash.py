@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pgoutput import compiled
-from pgoutput.verification.source_rows import _DIGESTED, _HASHED
-from pgoutput.verification.text_hash import hash_texts, md5_hashes
+from logicalrep import compiled
+from logicalrep.verification.source_rows import _DIGESTED, _HASHED
+from logicalrep.verification.text_hash import hash_texts, md5_hashes
 from tests.server import VERSION, Server
 
 TEXTS = [*("é😀"[: n % 3] + "x" * n + "\t'" for n in range(60)), "", "y" * 5000]

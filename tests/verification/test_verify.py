@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
-from pgoutput.recorder import Connected, RecorderOptions
-from pgoutput.recorder.catalogs.publications import published_tables
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recording import Recording, SegmentReader, prune
-from pgoutput.replica import recorded_changes, replicate, select_tables
-from pgoutput.verification import RowDifference, key_ranges, verify as verify_module, verify_tables
-from pgoutput.verification.differences import ValueDifference
-from pgoutput.verification.source_rows import SourceRows, Total
-from pgoutput.verification.verify import SHOWN_ROWS
+from logicalrep.errors import RecordingError, ReplicaError, ReplicationError
+from logicalrep.recorder import Connected, RecorderOptions
+from logicalrep.recorder.catalogs.publications import published_tables
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recording import Recording, SegmentReader, prune
+from logicalrep.replica import recorded_changes, replicate, select_tables
+from logicalrep.verification import RowDifference, key_ranges, verify as verify_module, verify_tables
+from logicalrep.verification.differences import ValueDifference
+from logicalrep.verification.source_rows import SourceRows, Total
+from logicalrep.verification.verify import SHOWN_ROWS
 from tests.conftest import Run
 from tests.recorder.lab import Lab, wait_until
 from tests.server import Server
@@ -493,7 +493,7 @@ def test_a_snapshot_taken_anew_repairs_a_table(replica: Replica, run: Run) -> No
 
 
 def listed(run: Run, replica: Replica) -> list[Any]:
-    """Return what `pgoutput segments --json` prints if the table t was found equal."""
+    """Return what `logicalrep segments --json` prints if the table t was found equal."""
     lines = map(json.loads, run("segments", "--json", replica.lab.folder).out.splitlines())
     return [one for one in lines if one.get("table") == "public.t"]
 
@@ -648,7 +648,7 @@ def test_a_binary_recording_is_compared_where_its_text_is_known(lab: Lab, tmp_pa
         (verdict,) = replica.unequal()
     assert verdict.error == (
         "the columns m, r cannot be compared: the recording has their values in binary format, which "
-        "pgoutput does not convert to the server's text. Name only other tables (--table), or record anew "
+        "logicalrep does not convert to the server's text. Name only other tables (--table), or record anew "
         "without the stream option binary"
     )
 

@@ -1,6 +1,7 @@
 """Read the rows of views, compute the expected rows of `changes`, and replay changes.
 
-The expected rows come from whole transactions, which `pgoutput.stream` assembles from all segments in order.
+The expected rows come from whole transactions, which `logicalrep.stream` assembles from all segments in
+order.
 `replay` uses only what the documentation of `CHANGES` says.
 """
 
@@ -14,8 +15,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from pgoutput.messages import ColumnFlag, Relation, TupleData
-from pgoutput.recording import (
+from logicalrep.messages import ColumnFlag, Relation, TupleData
+from logicalrep.recording import (
     PathOrUri,
     Recording,
     RecordingReader,
@@ -23,9 +24,9 @@ from pgoutput.recording import (
     list_segments,
     read_metadata,
 )
-from pgoutput.stream import Change, Transaction, encode_for
-from pgoutput.values import base_types, to_text
-from pgoutput.views import (
+from logicalrep.stream import Change, Transaction, encode_for
+from logicalrep.values import base_types, to_text
+from logicalrep.views import (
     CHANGES,
     MESSAGES,
     ChangesView,
@@ -42,7 +43,7 @@ from pgoutput.views import (
     schema_versions,
     table_schema,
 )
-from pgoutput.wire import UNCHANGED, stored_name, to_datetime
+from logicalrep.wire import UNCHANGED, stored_name, to_datetime
 
 Row = dict[str, Any]
 Pairs = list[tuple[str, str | None]] | None

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput.messages import Cell, Message, TupleData
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import (
+from logicalrep import messages as m
+from logicalrep.messages import Cell, Message, TupleData
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import (
     CHANGES,
     ChangesView,
     TableView,
@@ -21,7 +21,7 @@ from pgoutput.views import (
     row_type,
     table_schema,
 )
-from pgoutput.wire import UNCHANGED
+from logicalrep.wire import UNCHANGED
 from tests.messages import STOP, make_column, make_relation, start_block
 from tests.recording.recordings import record
 from tests.views.rows import Row, changes, expected_changes, rows_of, schemas, table, without

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import compiled
-from pgoutput.recording import Recording, RecordingReader
-from pgoutput.views import LsnRange, plan_changes
+from logicalrep import compiled
+from logicalrep.recording import Recording, RecordingReader
+from logicalrep.views import LsnRange, plan_changes
 from tests.codec import corpus
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.effort import mostly_nightly

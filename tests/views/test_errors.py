@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.errors import RecordingError
-from pgoutput.messages import Message
-from pgoutput.recording import Location, Metadata, Recording, SegmentFile, SegmentReader, segment_name
-from pgoutput.recording.segment_file import message_batch
-from pgoutput.stream import encode_for
-from pgoutput.views import plan_changes
-from pgoutput.wire import UNCHANGED
+from logicalrep import messages as m
+from logicalrep.errors import RecordingError
+from logicalrep.messages import Message
+from logicalrep.recording import Location, Metadata, Recording, SegmentFile, SegmentReader, segment_name
+from logicalrep.recording.segment_file import message_batch
+from logicalrep.stream import encode_for
+from logicalrep.views import plan_changes
+from logicalrep.wire import UNCHANGED
 from tests.messages import STOP, make_column, make_relation, transaction_of
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import PARALLEL, record
@@ -204,7 +204,7 @@ def test_missing_segments_are_reported(recorded: Recorded, tmp_path: Path, missi
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: None, "no segments found: give the folder that `pgoutput record` writes"),
+        (lambda folder: None, "no segments found: give the folder that `logicalrep record` writes"),
         (lambda folder: (folder / "9.parquet").mkdir(), "9.parquet: cannot be read as a Parquet file"),
         (
             lambda folder: (folder / "0000000001.parquet").touch(),

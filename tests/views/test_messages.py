@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.errors import RecordingError
-from pgoutput.messages import ReplicaIdentity
-from pgoutput.recording import RecordingReader
-from pgoutput.schemas import arrow as schemas
-from pgoutput.views import MESSAGES, SCHEMA, schema_batch
-from pgoutput.wire import to_datetime
+from logicalrep import messages as m
+from logicalrep.errors import RecordingError
+from logicalrep.messages import ReplicaIdentity
+from logicalrep.recording import RecordingReader
+from logicalrep.schemas import arrow as schemas
+from logicalrep.views import MESSAGES, SCHEMA, schema_batch
+from logicalrep.wire import to_datetime
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import make_column, make_relation

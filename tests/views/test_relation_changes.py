@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import (
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import (
     ChangesView,
     RelationChanges,
     new_columns,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Message
-from pgoutput.recording import (
+from logicalrep import messages as m
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Message
+from logicalrep.recording import (
     SNAPSHOT,
     Metadata,
     Recording,
@@ -19,10 +19,10 @@ from pgoutput.recording import (
     SessionStart,
     segment_name,
 )
-from pgoutput.recording.segment_file import message_batch
-from pgoutput.stream import encode_for
-from pgoutput.views import LsnRange, plan_changes
-from pgoutput.wire import to_datetime
+from logicalrep.recording.segment_file import message_batch
+from logicalrep.stream import encode_for
+from logicalrep.views import LsnRange, plan_changes
+from logicalrep.wire import to_datetime
 from tests.messages import STOP, make_relation, start_block, transaction_of
 from tests.recording import recordings
 from tests.recording.recordings import PARALLEL, record
@@ -266,7 +266,7 @@ def test_rows_of_the_snapshot_have_their_own_operation(tmp_path: Path) -> None:
 
 
 def test_extend_finds_a_snapshot_that_was_published_by_a_rename(tmp_path: Path) -> None:
-    """`pgoutput sync` waits with `extend` for the first segments of a recording."""
+    """`logicalrep sync` waits with `extend` for the first segments of a recording."""
     made, folder = tmp_path / "made", tmp_path / "recording"
     for place in (made, folder):
         place.mkdir()

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.views import (
+from logicalrep import messages as m
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.messages import Message
+from logicalrep.stream import StreamDecoder, encode_for
+from logicalrep.views import (
     CONTEXT_TAGS,
     DECODED,
     Key,
@@ -24,7 +24,7 @@ from pgoutput.views import (
     build_stream_context,
     decoded_batch,
 )
-from pgoutput.views.stream_context import StreamContext
+from logicalrep.views.stream_context import StreamContext
 from tests.codec import corpus
 from tests.effort import mostly_nightly
 from tests.messages import STOP, make_column, make_relation, start_block

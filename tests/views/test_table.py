@@ -11,11 +11,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pgoutput import compiled, messages as m
-from pgoutput.messages import Cell, Message, ReplicaIdentity, TupleData
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
-from pgoutput.wire import UNCHANGED
+from logicalrep import compiled, messages as m
+from logicalrep.messages import Cell, Message, ReplicaIdentity, TupleData
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import RESCUED, TableView, plan_changes, read, row_type, table_schema
+from logicalrep.wire import UNCHANGED
 from tests.codec import corpus
 from tests.codec.test_replay import TEXT_CAPTURES, truth
 from tests.effort import mostly_nightly

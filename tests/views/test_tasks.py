@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pgoutput import messages as m
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.views import Task, group_tasks, plan_messages
+from logicalrep import messages as m
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.views import Task, group_tasks, plan_messages
 from tests.recording.conftest import Recorded
 from tests.recording.recordings import record
 

@@ -145,7 +145,7 @@ function readHeader(line) {
 
 const KEYS = CHANNELS.map((channel) => [channel, new TextEncoder().encode(`"${channel}":"`)]);
 
-/** Read a line as pgoutput writes it, its last value being the digits; return whether it is such a line. */
+/** Read a line as logicalrep writes it, its last value being the digits; return whether it is such a line. */
 function readRecord(bytes, start, end, store) {
   while (bytes[end - 1] <= 0x20) end -= 1;
   if (bytes[end - 1] !== 0x7d || bytes[end - 2] !== 0x22) return false;

@@ -54,7 +54,7 @@ function payloadOf(channel, data) {
     : null;
 }
 
-/** Return all pieces of a stored message, its layout and its error, as `pgoutput inspect` shows them. */
+/** Return all pieces of a stored message, its layout and its error, as `logicalrep inspect` shows them. */
 function explainRecord(channel, data, protocol, context) {
   if (channel === "data") return { ...explain(protocol, data, context), outer: null, start: 0 };
   const outer = explain(ENVELOPE, data, { inStream: false, streaming: "off" });

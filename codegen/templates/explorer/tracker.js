@@ -1,4 +1,4 @@
-// Follows the transactions of a stream, as pgoutput's TransactionTracker with `lenient`.
+// Follows the transactions of a stream, as logicalrep's TransactionTracker with `lenient`.
 
 /** What a message does to its transaction; a column of the index has the positions in this list. */
 const MARKS = ["", "begin", "open", "close", "savepoint", "rollback", "prepare", "commit", "abort"];

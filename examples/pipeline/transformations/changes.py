@@ -10,7 +10,7 @@ spark = SparkSession.active()
 
 @dp.table(comment="One row per committed change. Each run reads only new segments.")
 def changes() -> DataFrame:
-    return spark.readStream.format("pgoutput").load(spark.conf.get("pgoutput.path"))
+    return spark.readStream.format("pgoutput").load(spark.conf.get("logicalrep.path"))
 
 
 @dp.materialized_view(comment="Changes per relation and operation.")

@@ -53,7 +53,7 @@ function unknownTag(protocol, data) {
         `read such a stream with new StreamDecoder(${protocol.version}, { ${option}: true })`;
     }
   } else if (ENVELOPE.byTag[byte]?.name === "XLogData") {
-    text += "; it is the tag of XLogData: decode that with pgoutput.envelope, then its data";
+    text += "; it is the tag of XLogData: decode that with logicalrep.envelope, then its data";
   }
   return new DecodeError(text, layout?.name ?? null);
 }

@@ -1034,10 +1034,10 @@ export class StreamDecoder {
 }
 
 /** Base class of the exceptions of this package. */
-export class PgoutputError extends Error {}
+export class LogicalrepError extends Error {}
 
 /** Bytes are not a valid message of the expected protocol version, inside or outside a stream block. */
-export class DecodeError extends PgoutputError {
+export class DecodeError extends LogicalrepError {
   /** Type of the message, such as `Insert`; null if the tag is unknown. */
   readonly messageType: string | null;
   /** Path of the invalid field (`new[2]`, `columns[0].name`); null for the whole message. */
@@ -1051,7 +1051,7 @@ export class DecodeError extends PgoutputError {
 export class StreamError extends DecodeError {}
 
 /** A message cannot be encoded in the chosen protocol version. */
-export class EncodeError extends PgoutputError {
+export class EncodeError extends LogicalrepError {
   /** Type of the message, such as `Insert`. */
   readonly messageType: string;
   /** Path of the invalid field (`new[2]`, `columns[0].name`); null for the whole message. */
@@ -1060,7 +1060,7 @@ export class EncodeError extends PgoutputError {
 }
 
 /**
- * Return a message as a JSON object, in one line, with the names and values of Python's `pgoutput.jsonlines`.
+ * Return a message as a JSON object, in one line, with the names and values of Python's `logicalrep.jsonlines`.
  *
  * An LSN is a string such as `"16/B374D848"`. A timestamp is a string in ISO 8601, or microseconds since
  * 2000-01-01 UTC if its year is not from 1 to 9999. Bytes are `{"binary": hex}`, an unchanged TOASTed value is
@@ -1070,7 +1070,7 @@ export class EncodeError extends PgoutputError {
 export function toJson(message: Message): string;
 
 /**
- * Return the message that `toJson`, or `pgoutput decode`, has written as JSON.
+ * Return the message that `toJson`, or `logicalrep decode`, has written as JSON.
  *
  * A type argument says which messages are expected: `v4.encode(fromJson<V4Message>(text))`.
  *

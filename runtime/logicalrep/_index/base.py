@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import _roles
-from pgoutput._arrays import Mask, Numbers
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message
+from logicalrep import _roles
+from logicalrep._arrays import Mask, Numbers
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Cell, Message
 
 
 class FieldValues(NamedTuple):
@@ -223,7 +223,7 @@ class MessageIndex(ABC):
 
     @abstractmethod
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return cells as values of an Arrow type, equal to the results of `pgoutput.values.to_arrow`.
+        """Return cells as values of an Arrow type, equal to the results of `logicalrep.values.to_arrow`.
 
         Args:
             numbers: Indexes of the cells in the batch; -1 gives NULL.

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols
-from pgoutput._arrays import (
+from logicalrep import _protocols
+from logicalrep._arrays import (
     Mask,
     Numbers,
     byte_values,
@@ -21,7 +21,7 @@ from pgoutput._arrays import (
     value_bytes,
     value_offsets,
 )
-from pgoutput._index.base import (
+from logicalrep._index.base import (
     IS_SCHEMA_MESSAGE,
     FieldValues,
     MessageIndex,
@@ -29,14 +29,14 @@ from pgoutput._index.base import (
     PartialArray,
     without_traceback,
 )
-from pgoutput._protocols import CELLS
-from pgoutput.compiled import kernel
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message, Relation, Type
-from pgoutput.stream import StreamDecoder
-from pgoutput.values import fixed_array, fixed_reader
-from pgoutput.versions import CODECS, OPTIONS
-from pgoutput.wire import UNCHANGED
+from logicalrep._protocols import CELLS
+from logicalrep.compiled import kernel
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Cell, Message, Relation, Type
+from logicalrep.stream import StreamDecoder
+from logicalrep.values import fixed_array, fixed_reader
+from logicalrep.versions import CODECS, OPTIONS
+from logicalrep.wire import UNCHANGED
 
 _kernel: Final[Any] = kernel
 
@@ -90,7 +90,7 @@ class KernelIndex(MessageIndex):
             except DecodeError as error:
                 self.errors[row] = without_traceback(error)
             else:
-                text = f"row {row} is valid, but the kernel refused it: please report this bug of pgoutput"
+                text = f"row {row} is valid, but the kernel refused it: please report this bug of logicalrep"
                 raise AssertionError(text)
 
     def messages(self, rows: Sequence[int]) -> list[Message]:

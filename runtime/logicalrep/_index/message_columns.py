@@ -1,4 +1,4 @@
-"""Return the messages of a `MessageIndex` as rows, with the columns of `pgoutput.schemas.arrow.MESSAGES`."""
+"""Return the messages of a `MessageIndex` as rows: the columns of `logicalrep.schemas.arrow.MESSAGES`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import _protocols
-from pgoutput._arrays import Mask, Numbers, from_buffers, mask_bits
-from pgoutput._index.base import MessageIndex, PartialArray, mask_out
-from pgoutput._layout import Field, Message
-from pgoutput._message_rows import RESCUED, TYPE, column_value, rescued_text, value_range
-from pgoutput.schemas import arrow as schemas
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep import _protocols
+from logicalrep._arrays import Mask, Numbers, from_buffers, mask_bits
+from logicalrep._index.base import MessageIndex, PartialArray, mask_out
+from logicalrep._layout import Field, Message
+from logicalrep._message_rows import RESCUED, TYPE, column_value, rescued_text, value_range
+from logicalrep.schemas import arrow as schemas
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _MESSAGES: Final = _protocols.ALL_VERSIONS
 

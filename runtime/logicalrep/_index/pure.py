@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index.base import FieldValues, MessageIndex, MessageTuples, PartialArray, without_traceback
-from pgoutput._protocols import CELLS
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Cell, Message
-from pgoutput.stream import StreamDecoder
-from pgoutput.wire import Unchanged, is_utf8, stored_text
+from logicalrep import _protocols
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index.base import FieldValues, MessageIndex, MessageTuples, PartialArray, without_traceback
+from logicalrep._protocols import CELLS
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Cell, Message
+from logicalrep.stream import StreamDecoder
+from logicalrep.wire import Unchanged, is_utf8, stored_text
 
 _NULL: Final = CELLS["null"].code
 _KINDS: Final = {
@@ -149,7 +149,7 @@ class PureIndex(MessageIndex):
         return PartialArray(array, np.flatnonzero(np.asarray(array.is_null()) & (kinds != _NULL)))
 
     def column(self, numbers: Numbers, type_: pa.DataType, send: str | None) -> PartialArray | None:
-        """Return None, so that the caller reads the cells with `pgoutput.values.to_arrow`."""
+        """Return None, so that the caller reads the cells with `logicalrep.values.to_arrow`."""
         return None
 
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import catalog, compiled
-from pgoutput._arrays import Mask, Numbers, replace_rows
-from pgoutput._index.base import MessageIndex, PartialArray
-from pgoutput._index.kernel import KernelIndex
-from pgoutput._index.pure import PureIndex
-from pgoutput.stream import StreamDecoder
-from pgoutput.values import Rescued, arrow_type, to_arrow, to_text
+from logicalrep import catalog, compiled
+from logicalrep._arrays import Mask, Numbers, replace_rows
+from logicalrep._index.base import MessageIndex, PartialArray
+from logicalrep._index.kernel import KernelIndex
+from logicalrep._index.pure import PureIndex
+from logicalrep.stream import StreamDecoder
+from logicalrep.values import Rescued, arrow_type, to_arrow, to_text
 
 
 def index_messages(
@@ -39,7 +39,7 @@ def index_messages(
 
 
 def read_texts(index: MessageIndex, numbers: Numbers, type_oids: Numbers | int) -> pa.StringArray:
-    """Return cells as PostgreSQL's text, equal to the results of `pgoutput.values.to_text`.
+    """Return cells as PostgreSQL's text, equal to the results of `logicalrep.values.to_text`.
 
     Args:
         index: Index of the batch.
@@ -89,14 +89,14 @@ def read_column(
     type_modifier: int = -1,
     type_: pa.DataType | None = None,
 ) -> tuple[pa.Array, Rescued]:
-    """Return cells as an Arrow array, and the rescued values by row, as `pgoutput.values.to_arrow` does.
+    """Return cells as an Arrow array, and the rescued values by row, as `logicalrep.values.to_arrow` does.
 
     Args:
         index: Index of the batch.
         numbers: Indexes of the cells in the batch; -1 gives NULL.
         type_oid: OID of the cells' type (pg_attribute.atttypid).
         type_modifier: Type modifier (pg_attribute.atttypmod); -1 without modifier.
-        type_: Arrow type of the array; None for the type that `pgoutput.values.arrow_type` returns.
+        type_: Arrow type of the array; None for the type that `logicalrep.values.arrow_type` returns.
     """
     own_type = arrow_type(type_oid, type_modifier)
     target = own_type if type_ is None else type_

@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 import msgspec
 import numpy as np
 
-from pgoutput import _roles
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index.base import (
+from logicalrep import _roles
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index.base import (
     IS_SCHEMA_MESSAGE,
     RANK_BITS,
     MessageIndex,
@@ -22,8 +22,8 @@ from pgoutput._index.base import (
     latest_versions,
     ordinals,
 )
-from pgoutput.messages import Relation, Type
-from pgoutput.values import base_types
+from logicalrep.messages import Relation, Type
+from logicalrep.values import base_types
 
 _T = TypeVar("_T")
 

@@ -14,18 +14,18 @@ already contains are skipped.
 
 from __future__ import annotations
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
-from pgoutput.apply.batch import (
+from logicalrep.apply.batch import (
     TableResult as TableResult,
     Updates as Updates,
     apply_changes as apply_changes,
 )
-from pgoutput.apply.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, is_after as is_after
-from pgoutput.apply.data_files import DataFiles as DataFiles, write_again as write_again
-from pgoutput.apply.parts import (
+from logicalrep.apply.chunks import MAX_ROWS as MAX_ROWS, Chunk as Chunk, is_after as is_after
+from logicalrep.apply.data_files import DataFiles as DataFiles, write_again as write_again
+from logicalrep.apply.parts import (
     Part as Part,
     PartsError as PartsError,
     Rewrite as Rewrite,
@@ -38,7 +38,7 @@ from pgoutput.apply.parts import (
     plan_rewrites as plan_rewrites,
     rewrite_files as rewrite_files,
 )
-from pgoutput.apply.schema import (
+from logicalrep.apply.schema import (
     Difference as Difference,
     TableLayout as TableLayout,
     convert_batch as convert_batch,
@@ -51,4 +51,4 @@ from pgoutput.apply.schema import (
     store_difference as store_difference,
     store_foreign_change as store_foreign_change,
 )
-from pgoutput.apply.sorted_changes import SortedChanges as SortedChanges
+from logicalrep.apply.sorted_changes import SortedChanges as SortedChanges

@@ -13,12 +13,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._text import one_line
-from pgoutput.apply.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, is_after, split_changes
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.pending_chunks import PendingChunks
-from pgoutput.apply.rows import ChunkWriter, Replacement
-from pgoutput.apply.schema import (
+from logicalrep._text import one_line
+from logicalrep.apply.chunks import MAX_BYTES, MAX_ROWS, Chunk, group_chunks, is_after, split_changes
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.pending_chunks import PendingChunks
+from logicalrep.apply.rows import ChunkWriter, Replacement
+from logicalrep.apply.schema import (
     Difference,
     alter_table,
     encode_key,
@@ -29,9 +29,9 @@ from pgoutput.apply.schema import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import (
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import (
     NOTHING,
     ConflictError,
     Position,
@@ -41,7 +41,7 @@ from pgoutput.targets import (
     find_table,
     remove_table,
 )
-from pgoutput.views import RelationChanges
+from logicalrep.views import RelationChanges
 
 T = TypeVar("T")
 

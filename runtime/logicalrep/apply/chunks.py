@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, value_offsets
-from pgoutput.targets import ChangeRange, Position
-from pgoutput.views import ChangedRelation, Column, RelationChanges
+from logicalrep._arrays import Numbers, value_offsets
+from logicalrep.targets import ChangeRange, Position
+from logicalrep.views import ChangedRelation, Column, RelationChanges
 
 MAX_ROWS: Final = 100_000
 """Default maximum number of changes in a chunk."""

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import NO_NUMBERS, Numbers, join_sorted
-from pgoutput.recording import Location
-from pgoutput.targets import FILE_BYTES, ConflictError, DataFile, Table
+from logicalrep._arrays import NO_NUMBERS, Numbers, join_sorted
+from logicalrep.recording import Location
+from logicalrep.targets import FILE_BYTES, ConflictError, DataFile, Table
 
 SMALL_FILE_BYTES: Final = 8 << 20
 """Size in bytes below which a data file is small and may be combined with other small files."""

@@ -19,16 +19,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput._text import one_line
-from pgoutput.apply.batch import TableResult, Updates, must_switch, skip_applied
-from pgoutput.apply.chunks import MAX_ROWS, Chunk, split_changes
-from pgoutput.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, add_rows, rewritten_files
-from pgoutput.apply.rows import ChunkWriter
-from pgoutput.apply.schema import changed_properties, read_layout
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import (
+from logicalrep._arrays import NO_NUMBERS, Numbers
+from logicalrep._text import one_line
+from logicalrep.apply.batch import TableResult, Updates, must_switch, skip_applied
+from logicalrep.apply.chunks import MAX_ROWS, Chunk, split_changes
+from logicalrep.apply.data_files import SMALL_FILE_BYTES, DataFiles, PendingFiles, add_rows, rewritten_files
+from logicalrep.apply.rows import ChunkWriter
+from logicalrep.apply.schema import changed_properties, read_layout
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import (
     FILE_BYTES,
     NOTHING,
     RECORDING,
@@ -39,7 +39,7 @@ from pgoutput.targets import (
     find_table,
     open_version,
 )
-from pgoutput.views import RelationChanges
+from logicalrep.views import RelationChanges
 
 _ROW_NUMBER: Final = "<u4"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import MAX_SMALL_FILES, PendingFiles
-from pgoutput.apply.rows import ChunkWriter
-from pgoutput.apply.schema import changed_properties, read_layout
-from pgoutput.targets import ChangeRange, Table
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import MAX_SMALL_FILES, PendingFiles
+from logicalrep.apply.rows import ChunkWriter
+from logicalrep.apply.schema import changed_properties, read_layout
+from logicalrep.targets import ChangeRange, Table
 
 
 class PendingChunks:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput.views import ChangedRelation, RelationChanges
+from logicalrep.views import ChangedRelation, RelationChanges
 
 MEMORY: Final = 64 << 20
 """Default maximum size of the changes that are held in memory, in bytes."""
@@ -76,7 +76,7 @@ class SortedChanges:
         self.counts[oid] += rows.num_rows
         self._bytes += rows.nbytes
         if self._file is None and self._bytes > self._memory:
-            self._file = tempfile.TemporaryFile(prefix="pgoutput-")  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(prefix="logicalrep-")  # noqa: SIM115
             for parts in self._parts.values():
                 parts[:] = [part._replace(changes=self._write(part.changes)) for part in parts]
 

@@ -1,4 +1,4 @@
-"""The command line `pgoutput`. No other package of the project parses arguments or prints."""
+"""The command line `logicalrep`. No other package of the project parses arguments or prints."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import socket
 import sys
 from typing import Final
 
-from pgoutput._extras import MissingExtraError, install_line, require
-from pgoutput.cli.common.pandas import hide_pandas
-from pgoutput.cli.common.printing import complain, version_line
-from pgoutput.cli.common.signals import interrupt
-from pgoutput.errors import ChangesLost, ConnectionLost, PgoutputError, RecordingInUse, ReplicationError
+from logicalrep._extras import MissingExtraError, install_line, require
+from logicalrep.cli.common.pandas import hide_pandas
+from logicalrep.cli.common.printing import complain, version_line
+from logicalrep.cli.common.signals import interrupt
+from logicalrep.errors import ChangesLost, ConnectionLost, LogicalrepError, RecordingInUse, ReplicationError
 
 _PASSING: Final = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),  # a full disk
@@ -27,7 +27,7 @@ _PASSING: Final = (
 
 
 def main() -> None:
-    """Run the command `pgoutput` with the arguments in `sys.argv`.
+    """Run the command `logicalrep` with the arguments in `sys.argv`.
 
     An error is printed as one line on standard error. The exit code is 3 for a temporary error, such as a
     lost connection or a full disk, 2 for any other error, 130 after SIGINT or SIGTERM, and 1 if the program
@@ -65,14 +65,14 @@ def _run() -> None:
     except BrokenPipeError:  # the program that reads standard output has ended
         _flush_stdout()
         sys.exit(1)
-    except (PgoutputError, OSError) as error:
+    except (LogicalrepError, OSError) as error:
         _flush_stdout()
         closed = isinstance(error, OSError) and error.errno == errno.EBADF
         complain("standard output is closed" if closed else str(error))
         sys.exit(3 if _may_pass(error) else 2)
 
 
-def _may_pass(error: PgoutputError | OSError) -> bool:
+def _may_pass(error: LogicalrepError | OSError) -> bool:
     """Return whether the same command may succeed later, so that a service manager should restart it."""
     if isinstance(error, ReplicationError | RecordingInUse):
         return not isinstance(error, ChangesLost)
@@ -93,7 +93,7 @@ def _run_command() -> None:
         return
     hide_pandas()
     require("cli", "typer", "rich")
-    from pgoutput.cli.app import app
+    from logicalrep.cli.app import app
 
     app()
 

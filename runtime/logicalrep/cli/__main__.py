@@ -1,5 +1,5 @@
-"""Run the command line with `python -m pgoutput.cli`."""
+"""Run the command line with `python -m logicalrep.cli`."""
 
-from pgoutput.cli import main
+from logicalrep.cli import main
 
 main()

@@ -1,4 +1,4 @@
-"""The groups of the commands of `pgoutput`, as `pgoutput --help` shows them."""
+"""The groups of the commands of `logicalrep`, as `logicalrep --help` shows them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Annotated, Final
 
 import typer
 
-from pgoutput.cli.common.configuration import ConfigurableGroup
-from pgoutput.cli.common.printing import version_line
-from pgoutput.cli.look.commands import check, decode, inspect, segments, spec
-from pgoutput.cli.operate.commands import doctor, status
-from pgoutput.cli.operate.config import config_app
-from pgoutput.cli.record.commands import install_ddl_events, prune, record, snapshot
-from pgoutput.cli.replicate.commands import replicate, sync, tables, verify
-from pgoutput.cli.testing.commands import encode, serve, synth
-from pgoutput.cli.testing.vectors import vectors_app
+from logicalrep.cli.common.configuration import ConfigurableGroup
+from logicalrep.cli.common.printing import version_line
+from logicalrep.cli.look.commands import check, decode, inspect, segments, spec
+from logicalrep.cli.operate.commands import doctor, status
+from logicalrep.cli.operate.config import config_app
+from logicalrep.cli.record.commands import install_ddl_events, prune, record, snapshot
+from logicalrep.cli.replicate.commands import replicate, sync, tables, verify
+from logicalrep.cli.testing.commands import encode, serve, synth
+from logicalrep.cli.testing.vectors import vectors_app
 
 app = typer.Typer(
     cls=ConfigurableGroup,
@@ -48,7 +48,7 @@ _GROUPS: Final = {
     "Test": (synth, serve, encode),
     "Operate": (doctor, status),
 }
-"""The commands by the title of their group, in the order of `pgoutput --help`."""
+"""The commands by the title of their group, in the order of `logicalrep --help`."""
 
 for title, commands in _GROUPS.items():
     for command in commands:

@@ -12,21 +12,21 @@ format. A column of another type holds values, which are encoded as PostgreSQL's
 NULL cell.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.columns.batch_encoder import Columns as Columns
-from pgoutput.columns.cells import Cells as Cells, encode_cells
-from pgoutput.columns.decode import ColumnDecoder, DecodedBatch, Tuples
-from pgoutput.columns.encode import (
+from logicalrep.columns.batch_encoder import Columns as Columns
+from logicalrep.columns.cells import Cells as Cells, encode_cells
+from logicalrep.columns.decode import ColumnDecoder, DecodedBatch, Tuples
+from logicalrep.columns.encode import (
     encode_begins,
     encode_commits,
     encode_deletes,
     encode_inserts,
     encode_updates,
 )
-from pgoutput.columns.envelopes import (
+from logicalrep.columns.envelopes import (
     XLogDataBatch as XLogDataBatch,
     decode_copy_data as decode_copy_data,
     decode_xlog_data as decode_xlog_data,

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import compiled
-from pgoutput._arrays import from_buffers, raw_buffers, value_offsets
-from pgoutput._protocols import CELLS
-from pgoutput.errors import EncodeError
+from logicalrep import compiled
+from logicalrep._arrays import from_buffers, raw_buffers, value_offsets
+from logicalrep._protocols import CELLS
+from logicalrep.errors import EncodeError
 
 IntegerArray: TypeAlias = npt.NDArray[Any]
 """NumPy array of integers of any width."""

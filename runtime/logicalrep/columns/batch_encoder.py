@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols, envelope
-from pgoutput._build import blueprint
-from pgoutput._layout import Field, sides
-from pgoutput.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
-from pgoutput.columns.cells import Cells, bytes_part, cells_part, common_length
-from pgoutput.errors import EncodeError
-from pgoutput.messages import Message
-from pgoutput.versions import CODECS, LATEST_RELEASED
-from pgoutput.wire import write_string
+from logicalrep import _protocols, envelope
+from logicalrep._build import blueprint
+from logicalrep._layout import Field, sides
+from logicalrep.columns.assembly import IntegerArray, Integers, MessagePart, join_parts
+from logicalrep.columns.cells import Cells, bytes_part, cells_part, common_length
+from logicalrep.errors import EncodeError
+from logicalrep.messages import Message
+from logicalrep.versions import CODECS, LATEST_RELEASED
+from logicalrep.wire import write_string
 
 Masks: TypeAlias = Sequence[pa.BooleanArray | None]
 """For each column, a mask that is true where a cell is UNCHANGED; None for a column without UNCHANGED
@@ -27,7 +27,7 @@ Columns: TypeAlias = Sequence[pa.Array | Cells]
 """The cells of a batch of rows, with one array per column, or one `Cells` object for several columns.
 
 Strings are cells in text format, binary values are cells in binary format. Values of other types, such as
-`pgoutput.values.to_arrow` returns them, are encoded as PostgreSQL's text.
+`logicalrep.values.to_arrow` returns them, are encoded as PostgreSQL's text.
 """
 
 

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput._arrays import data_buffer
-from pgoutput._protocols import CELLS
-from pgoutput.columns.assembly import Bytes, CellValues, MessagePart, join_parts
-from pgoutput.errors import EncodeError
-from pgoutput.values import default_type, from_arrow
+from logicalrep._arrays import data_buffer
+from logicalrep._protocols import CELLS
+from logicalrep.columns.assembly import Bytes, CellValues, MessagePart, join_parts
+from logicalrep.errors import EncodeError
+from logicalrep.values import default_type, from_arrow
 
 _TAGS: Final = {pa.string(): CELLS["text"].code, pa.binary(): CELLS["binary"].code}
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}

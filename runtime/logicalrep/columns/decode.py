@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _protocols, _roles
-from pgoutput._arrays import Numbers
-from pgoutput._changes import change_error
-from pgoutput._index import (
+from logicalrep import _protocols, _roles
+from logicalrep._arrays import Numbers
+from logicalrep._changes import change_error
+from logicalrep._index import (
     BatchVersions,
     MessageIndex,
     SchemaTracker,
@@ -25,12 +25,12 @@ from pgoutput._index import (
     read_text_columns,
     tag_mask,
 )
-from pgoutput.errors import DecodeError
-from pgoutput.messages import Relation, RelationColumn, Streaming
-from pgoutput.schemas import arrow as schemas
-from pgoutput.stream import StreamDecoder
-from pgoutput.values import Rescued
-from pgoutput.wire import stored_name
+from logicalrep.errors import DecodeError
+from logicalrep.messages import Relation, RelationColumn, Streaming
+from logicalrep.schemas import arrow as schemas
+from logicalrep.stream import StreamDecoder
+from logicalrep.values import Rescued
+from logicalrep.wire import stored_name
 
 _TUPLES: Final = {
     field.name
@@ -40,7 +40,7 @@ _TUPLES: Final = {
 }
 
 HEADERS: Final = pa.schema([field for field in schemas.MESSAGES if field.name not in _TUPLES])
-"""Schema of `DecodedBatch.headers`, one row per message: the columns of `pgoutput.schemas.arrow.MESSAGES`
+"""Schema of `DecodedBatch.headers`, one row per message: the columns of `logicalrep.schemas.arrow.MESSAGES`
 except those of tuples. In the row of a NULL message, all columns are NULL."""
 
 
@@ -72,15 +72,15 @@ class Tuples:
         return self._batch(self._index.raw_columns(self._first, len(self._relation.columns)))
 
     def texts(self) -> pa.RecordBatch:
-        """Return each cell as PostgreSQL's text, as `pgoutput.values.to_text` does; UNCHANGED is NULL."""
+        """Return each cell as PostgreSQL's text, as `logicalrep.values.to_text` does; UNCHANGED is NULL."""
         type_oids = [column.type_oid for column in self._relation.columns]
         return self._batch(read_text_columns(self._index, self._first, type_oids))
 
     def values(self) -> tuple[pa.RecordBatch, Mapping[str, Rescued]]:
-        """Return the cells as typed values, and the rescued values, as `pgoutput.values.to_arrow` does.
+        """Return the cells as typed values, and the rescued values, as `logicalrep.values.to_arrow` does.
 
         Returns:
-            A record batch with the types that `pgoutput.values.arrow_type` gives, and the rescued values: a
+            A record batch with the types that `logicalrep.values.arrow_type` gives, and the rescued values: a
             dict from column name to a dict from row of the record batch to the value's text.
         """
         rescued: dict[str, Rescued] = {}

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from pgoutput.columns.assembly import IntegerArray
-from pgoutput.columns.batch_encoder import Columns, Masks, TupleColumns, encode_role
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep.columns.assembly import IntegerArray
+from logicalrep.columns.batch_encoder import Columns, Masks, TupleColumns, encode_role
+from logicalrep.versions import LATEST_RELEASED
 
 Xid: TypeAlias = int | pa.Array | None
 """Xid of the (sub)transaction, one for all messages or one for each; None outside stream blocks."""

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import compiled, envelope
-from pgoutput._arrays import from_buffers
-from pgoutput.columns.assembly import IntegerArray, Integers, join_parts
-from pgoutput.columns.batch_encoder import encode_batch
-from pgoutput.columns.cells import bytes_part
-from pgoutput.messages import XLogData
-from pgoutput.wire import Buffer
+from logicalrep import compiled, envelope
+from logicalrep._arrays import from_buffers
+from logicalrep.columns.assembly import IntegerArray, Integers, join_parts
+from logicalrep.columns.batch_encoder import encode_batch
+from logicalrep.columns.cells import bytes_part
+from logicalrep.messages import XLogData
+from logicalrep.wire import Buffer
 
 _LENGTH_BYTES: Final = 4
 """Size of the length field of a CopyData message, in bytes; the length includes the field itself."""

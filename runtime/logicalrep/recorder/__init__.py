@@ -1,8 +1,8 @@
 """Record a replication slot of a live server as a recording: a folder of Parquet segments.
 
 `Recorder` stores messages before it acknowledges them. After a crash of the recorder or the server, a
-recording continues where it ended. Each event is also logged, with the logger `pgoutput.recorder`. Needs the
-extra `recorder`, and `store` to record to an object store.
+recording continues where it ended. Each event is also logged, with the logger `logicalrep.recorder`. Needs
+the extra `recorder`, and `store` to record to an object store.
 
 The parts of the package. A folder imports only from folders further down in this list:
 
@@ -14,11 +14,11 @@ The parts of the package. A folder imports only from folders further down in thi
 - `options`, `events`: the settings of a recorder, and what it reports.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("recorder", "numpy", "psycopg", "pyarrow")
 
-from pgoutput.recorder.catalogs import (
+from logicalrep.recorder.catalogs import (
     DDL_EVENTS as DDL_EVENTS,
     DDL_EVENTS_SINCE as DDL_EVENTS_SINCE,
     MISSING_PRIVILEGES as MISSING_PRIVILEGES,
@@ -28,7 +28,7 @@ from pgoutput.recorder.catalogs import (
     install_ddl_events,
     published_tables as published_tables,
 )
-from pgoutput.recorder.client import (
+from logicalrep.recorder.client import (
     Connection as Connection,
     PermissionDenied as PermissionDenied,
     Row as Row,
@@ -36,7 +36,7 @@ from pgoutput.recorder.client import (
     identify as identify,
     read_slot_status as read_slot_status,
 )
-from pgoutput.recorder.events import (
+from logicalrep.recorder.events import (
     Connected,
     Event,
     Lost,
@@ -56,10 +56,10 @@ from pgoutput.recorder.events import (
     event_level as event_level,
     event_text,
 )
-from pgoutput.recorder.options import RecorderOptions
-from pgoutput.recorder.recorder import Recorder
-from pgoutput.recorder.session import FIXED_MINORS as FIXED_MINORS
-from pgoutput.recorder.snapshots import (
+from logicalrep.recorder.options import RecorderOptions
+from logicalrep.recorder.recorder import Recorder
+from logicalrep.recorder.session import FIXED_MINORS as FIXED_MINORS
+from logicalrep.recorder.snapshots import (
     ExportedSnapshot as ExportedSnapshot,
     Keys as Keys,
     export_snapshot as export_snapshot,
@@ -69,7 +69,7 @@ from pgoutput.recorder.snapshots import (
     quote_text as quote_text,
     request_snapshot,
 )
-from pgoutput.recorder.storage import (
+from logicalrep.recorder.storage import (
     check_place as check_place,
     is_recording as is_recording,
     stored_lsn as stored_lsn,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput._text import counted, listed
+from logicalrep._text import counted, listed
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=str.lower):
@@ -97,7 +97,7 @@ class Progress(Event, frozen=True, kw_only=True):
     """Bytes of WAL from the acknowledged LSN to the end of the server's WAL; None if the end is not known.
     Received messages are acknowledged when their segment is stored."""
     last_commit_time: str | None
-    """Commit time of the last received transaction, in ISO 8601, as `pgoutput.wire.format_time`
+    """Commit time of the last received transaction, in ISO 8601, as `logicalrep.wire.format_time`
     returns it; None before the session's first commit."""
     open_transactions: int
     """Number of received transactions that have not ended."""

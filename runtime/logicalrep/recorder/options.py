@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import Streaming
-from pgoutput.recording import IncompleteTable
-from pgoutput.versions import LATEST_RELEASED, OPTIONS, SERVERS
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import Streaming
+from logicalrep.recording import IncompleteTable
+from logicalrep.versions import LATEST_RELEASED, OPTIONS, SERVERS
 
 
 class RecorderOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder.client import (
+from logicalrep.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
+from logicalrep.recorder.client import (
     Connection,
     CredentialsRefused,
     Interrupted,
@@ -23,12 +23,12 @@ from pgoutput.recorder.client import (
     identify,
     parse_dsn,
 )
-from pgoutput.recorder.events import Event, Lost, Reconnecting
-from pgoutput.recorder.options import RecorderOptions, Resync, Settings
-from pgoutput.recorder.session import Reporter, SessionLoop, SessionStarter
-from pgoutput.recorder.storage import Folder, open_folder
-from pgoutput.recording import SEGMENT_BYTES, parse_store_url
-from pgoutput.wire import is_utf8, parse_lsn, shown_text
+from logicalrep.recorder.events import Event, Lost, Reconnecting
+from logicalrep.recorder.options import RecorderOptions, Resync, Settings
+from logicalrep.recorder.session import Reporter, SessionLoop, SessionStarter
+from logicalrep.recorder.storage import Folder, open_folder
+from logicalrep.recording import SEGMENT_BYTES, parse_store_url
+from logicalrep.wire import is_utf8, parse_lsn, shown_text
 
 _URI: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 """Pattern for the start of a URI, with one slash: pathlib removes the second slash of `://`."""

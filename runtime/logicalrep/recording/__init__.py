@@ -18,19 +18,19 @@ writes a pack of small segments, `pack_name` and `packed_numbers` convert the na
 `PreparedTransaction`. `SCHEMA` is the Arrow schema of a segment's rows.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("arrow", "numpy", "pyarrow")
 
-from pgoutput.recording.check import find_inconsistencies as find_inconsistencies
-from pgoutput.recording.directory import (
+from logicalrep.recording.check import find_inconsistencies as find_inconsistencies
+from logicalrep.recording.directory import (
     Directory as Directory,
     make_folder as make_folder,
     partial_name as partial_name,
     sync_path as sync_path,
 )
-from pgoutput.recording.from_capture_file import record_capture_file
-from pgoutput.recording.location import (
+from logicalrep.recording.from_capture_file import record_capture_file
+from logicalrep.recording.location import (
     COPIES as COPIES,
     SNAPSHOT as SNAPSHOT,
     STATE_FILE as STATE_FILE,
@@ -43,7 +43,7 @@ from pgoutput.recording.location import (
     packed_numbers as packed_numbers,
     read_beginning as read_beginning,
 )
-from pgoutput.recording.object_store import (
+from logicalrep.recording.object_store import (
     ObjectStore as ObjectStore,
     StoreUnavailable as StoreUnavailable,
     Superseded as Superseded,
@@ -51,28 +51,28 @@ from pgoutput.recording.object_store import (
     parse_store_url as parse_store_url,
     uses_profile as uses_profile,
 )
-from pgoutput.recording.packs import write_pack as write_pack
-from pgoutput.recording.pruning import Pruned as Pruned, prune
-from pgoutput.recording.reader import (
+from logicalrep.recording.packs import write_pack as write_pack
+from logicalrep.recording.pruning import Pruned as Pruned, prune
+from logicalrep.recording.reader import (
     RecordingReader,
     SegmentReader,
     list_segments,
     read_metadata,
     segments_at as segments_at,
 )
-from pgoutput.recording.recording import Recording
-from pgoutput.recording.registered_readers import (
+from logicalrep.recording.recording import Recording
+from logicalrep.recording.registered_readers import (
     Reader as Reader,
     read_readers as read_readers,
     reader_file as reader_file,
 )
-from pgoutput.recording.resent_commits import (
+from logicalrep.recording.resent_commits import (
     RecordedCommits as RecordedCommits,
     ResentCommitCheck as ResentCommitCheck,
     recorded_commits as recorded_commits,
 )
-from pgoutput.recording.segment_file import SegmentFile as SegmentFile, segment_name as segment_name
-from pgoutput.recording.segment_format import (
+from logicalrep.recording.segment_file import SegmentFile as SegmentFile, segment_name as segment_name
+from logicalrep.recording.segment_format import (
     LEASE_KEY as LEASE_KEY,
     MESSAGE_SCHEMA as MESSAGE_SCHEMA,
     SCHEMA,
@@ -86,15 +86,15 @@ from pgoutput.recording.segment_format import (
     Upgrade as Upgrade,
     encode_metadata as encode_metadata,
 )
-from pgoutput.recording.small_files import remove_file as remove_file, replace_file as replace_file
-from pgoutput.recording.stream_state import DDL_PREFIX as DDL_PREFIX
-from pgoutput.recording.verified import (
+from logicalrep.recording.small_files import remove_file as remove_file, replace_file as replace_file
+from logicalrep.recording.stream_state import DDL_PREFIX as DDL_PREFIX
+from logicalrep.recording.verified import (
     Verified as Verified,
     VerifiedTable as VerifiedTable,
     store_verified_tables as store_verified_tables,
     verified_tables,
 )
-from pgoutput.recording.writer import (
+from logicalrep.recording.writer import (
     SEGMENT_BYTES as SEGMENT_BYTES,
     Job as Job,
     Remarks as Remarks,

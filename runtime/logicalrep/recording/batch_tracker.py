@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput._arrays import (
+from logicalrep._arrays import (
     binary_array,
     boolean_array,
     int64_values,
@@ -21,10 +21,10 @@ from pgoutput._arrays import (
     value_bytes,
     value_offsets,
 )
-from pgoutput._fixed import FixedMessage, fixed_message
-from pgoutput._roles import CHANGES, tags
-from pgoutput.recording.segment_format import MESSAGE_SCHEMA
-from pgoutput.recording.stream_state import StreamState
+from logicalrep._fixed import FixedMessage, fixed_message
+from logicalrep._roles import CHANGES, tags
+from logicalrep.recording.segment_format import MESSAGE_SCHEMA
+from logicalrep.recording.stream_state import StreamState
 
 _Array: TypeAlias = npt.NDArray[Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from pgoutput.recording.segment_format import Metadata
-from pgoutput.wire import format_lsn
+from logicalrep.recording.segment_format import Metadata
+from logicalrep.wire import format_lsn
 
 
 def find_inconsistencies(segments: Sequence[Metadata], first: int = 1, last: int = 0) -> Iterator[str]:

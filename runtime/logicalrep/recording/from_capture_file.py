@@ -6,14 +6,14 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from pgoutput._stored_stream import DecodedRecord
-from pgoutput.capturefile import CaptureFile, Header
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.messages import XLogData
-from pgoutput.recording.directory import make_folder
-from pgoutput.recording.reader import list_segments
-from pgoutput.recording.segment_format import Source
-from pgoutput.recording.writer import SEGMENT_BYTES, SegmentWriter, SessionStart
+from logicalrep._stored_stream import DecodedRecord
+from logicalrep.capturefile import CaptureFile, Header
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.messages import XLogData
+from logicalrep.recording.directory import make_folder
+from logicalrep.recording.reader import list_segments
+from logicalrep.recording.segment_format import Source
+from logicalrep.recording.writer import SEGMENT_BYTES, SegmentWriter, SessionStart
 
 
 def record_capture_file(

@@ -11,12 +11,12 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._text import one_line
-from pgoutput.errors import RecordingError
-from pgoutput.recording.object_store import parse_store_url, store_filesystem
-from pgoutput.recording.segment_file import SUFFIX, segment_name
-from pgoutput.recording.segment_format import SchemaVersion, decode_metadata
-from pgoutput.wire import is_utf8, shown_text
+from logicalrep._text import one_line
+from logicalrep.errors import RecordingError
+from logicalrep.recording.object_store import parse_store_url, store_filesystem
+from logicalrep.recording.segment_file import SUFFIX, segment_name
+from logicalrep.recording.segment_format import SchemaVersion, decode_metadata
+from logicalrep.wire import is_utf8, shown_text
 
 PathOrUri: TypeAlias = str | PathLike[str]
 """A local path, the URL of an object store such as `s3://bucket/recording`, or a URI for pyarrow."""

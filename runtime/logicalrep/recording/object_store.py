@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyarrow import fs
 
-from pgoutput._extras import require
-from pgoutput._text import one_line
-from pgoutput.errors import ConnectionLost, RecordingError
+from logicalrep._extras import require
+from logicalrep._text import one_line
+from logicalrep.errors import ConnectionLost, RecordingError
 
 if TYPE_CHECKING:
     import obstore

@@ -17,9 +17,9 @@ from typing import IO, BinaryIO, Final
 
 import pyarrow as pa
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording.location import Location, packed_numbers, segment_number
-from pgoutput.recording.segment_file import segment_name
+from logicalrep.errors import RecordingError
+from logicalrep.recording.location import Location, packed_numbers, segment_number
+from logicalrep.recording.segment_file import segment_name
 
 _COPY_BYTES: Final = 1 << 20
 """Number of bytes that are copied at once."""

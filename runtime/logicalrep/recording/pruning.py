@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._text import one_line
-from pgoutput.errors import RecordingError
-from pgoutput.recording.location import (
+from logicalrep._text import one_line
+from logicalrep.errors import RecordingError
+from logicalrep.recording.location import (
     BEGINNING_FILE,
     COPIES,
     SNAPSHOT,
@@ -30,11 +30,11 @@ from pgoutput.recording.location import (
     last_acknowledged,
     packed_numbers,
 )
-from pgoutput.recording.recording import Recording
-from pgoutput.recording.registered_readers import Reader, read_readers, reader_file
-from pgoutput.recording.segment_file import segment_name
-from pgoutput.recording.segment_format import Metadata, encode_json
-from pgoutput.recording.small_files import remove_file, replace_file
+from logicalrep.recording.recording import Recording
+from logicalrep.recording.registered_readers import Reader, read_readers, reader_file
+from logicalrep.recording.segment_file import segment_name
+from logicalrep.recording.segment_format import Metadata, encode_json
+from logicalrep.recording.small_files import remove_file, replace_file
 
 _ATTEMPTS: Final = 3
 """Largest number of attempts to store a new beginning while readers register at the same time."""
@@ -95,7 +95,7 @@ def prune(
         folder = source.location
         if not (folder / STATE_FILE).is_file:
             raise RecordingError(
-                f"{folder}: {STATE_FILE} is missing: only recordings of `pgoutput record` can be pruned"
+                f"{folder}: {STATE_FILE} is missing: only recordings of `logicalrep record` can be pruned"
             )
         readers = _without(folder, read_readers(folder), forget, dry_run=dry_run)
         forget = ()

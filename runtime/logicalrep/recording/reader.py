@@ -12,11 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput._stored_stream import Record, StoredStream
-from pgoutput._text import one_line
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.recording.check import find_inconsistencies
-from pgoutput.recording.location import (
+from logicalrep._stored_stream import Record, StoredStream
+from logicalrep._text import one_line
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.recording.check import find_inconsistencies
+from logicalrep.recording.location import (
     Location,
     PathOrUri,
     find_segments,
@@ -24,9 +24,9 @@ from pgoutput.recording.location import (
     locate,
     read_beginning,
 )
-from pgoutput.recording.packs import StoredSegment
-from pgoutput.recording.segment_file import SUFFIX, checksum
-from pgoutput.recording.segment_format import (
+from logicalrep.recording.packs import StoredSegment
+from logicalrep.recording.segment_file import SUFFIX, checksum
+from logicalrep.recording.segment_format import (
     CHECKSUM_KEY,
     FORMAT,
     METADATA_KEY,
@@ -34,7 +34,7 @@ from pgoutput.recording.segment_format import (
     Metadata,
     decode_metadata,
 )
-from pgoutput.stream import StreamDecoder
+from logicalrep.stream import StreamDecoder
 
 
 def list_segments(recording: str | Path) -> list[Path]:
@@ -58,7 +58,7 @@ def segments_at(place: Location) -> list[Location]:
 def _segments(folder: Location) -> list[Location]:
     found = find_segments(folder)
     if not found:
-        raise RecordingError(f"{folder}: no segments found: give the folder that `pgoutput record` writes")
+        raise RecordingError(f"{folder}: no segments found: give the folder that `logicalrep record` writes")
     return found
 
 
@@ -141,7 +141,7 @@ class SegmentReader:
         """Return a new decoder for the segment's messages; it must decode the keyframe first.
 
         Raises:
-            RecordingError: This version of pgoutput does not support the segment's protocol version.
+            RecordingError: This version of logicalrep does not support the segment's protocol version.
         """
         source = self.metadata.source
         try:
@@ -165,13 +165,13 @@ class SegmentReader:
         stored = self._file.metadata.metadata or {}
         raw = stored.get(METADATA_KEY)
         if raw is None:
-            raise self._error("not a segment: the Parquet file has no metadata of pgoutput")
+            raise self._error("not a segment: the Parquet file has no metadata of logicalrep")
         if stored.get(CHECKSUM_KEY) != checksum(raw):
             raise self._error("the file is damaged (wrong checksum of the metadata): restore it from a copy")
         try:
             if (number := decode_metadata(raw, _FORMAT).format) != FORMAT:
                 text = f"expected format {FORMAT} of the recording, found format {number}"
-                raise self._error(f"{text}: install the version of pgoutput that wrote the recording")
+                raise self._error(f"{text}: install the version of logicalrep that wrote the recording")
             metadata = decode_metadata(raw, _METADATA)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._error(

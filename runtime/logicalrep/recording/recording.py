@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pgoutput._text import listed
-from pgoutput.errors import RecordingError
-from pgoutput.recording.check import find_inconsistencies, find_missing_end
-from pgoutput.recording.location import (
+from logicalrep._text import listed
+from logicalrep.errors import RecordingError
+from logicalrep.recording.check import find_inconsistencies, find_missing_end
+from logicalrep.recording.location import (
     Beginning,
     Location,
     PathOrUri,
@@ -22,10 +22,10 @@ from pgoutput.recording.location import (
     read_beginning,
     segment_number,
 )
-from pgoutput.recording.reader import SegmentReader
-from pgoutput.recording.segment_file import SUFFIX, segment_name
-from pgoutput.recording.segment_format import IncompleteTable, Metadata
-from pgoutput.wire import format_lsn
+from logicalrep.recording.reader import SegmentReader
+from logicalrep.recording.segment_file import SUFFIX, segment_name
+from logicalrep.recording.segment_format import IncompleteTable, Metadata
+from logicalrep.wire import format_lsn
 
 _THREADS: Final = 16
 """Maximum number of segments whose metadata is read concurrently: a remote filesystem can be slow."""
@@ -66,7 +66,7 @@ class Recording:
         self.refresh()
         if not (self._paths or may_be_missing or (may_be_empty and self.location.is_folder)):
             raise RecordingError(
-                f"{self.location}: no segments found: give the folder that `pgoutput record` writes"
+                f"{self.location}: no segments found: give the folder that `logicalrep record` writes"
             )
 
     @property

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording.location import Location
+from logicalrep.errors import RecordingError
+from logicalrep.recording.location import Location
 
 _FOLDER: Final = "_readers"
 _SUFFIX: Final = ".json"

@@ -14,13 +14,13 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput._arrays import value_bytes, value_offsets
-from pgoutput._roles import ROLES, meaning_of, tags
-from pgoutput.errors import ChangesLost
-from pgoutput.recording.location import Location, PathOrUri
-from pgoutput.recording.reader import SegmentReader
-from pgoutput.versions import CODECS
-from pgoutput.wire import format_lsn
+from logicalrep._arrays import value_bytes, value_offsets
+from logicalrep._roles import ROLES, meaning_of, tags
+from logicalrep.errors import ChangesLost
+from logicalrep.recording.location import Location, PathOrUri
+from logicalrep.recording.reader import SegmentReader
+from logicalrep.versions import CODECS
+from logicalrep.wire import format_lsn
 
 _COMMIT_TAGS: Final = list(tags("commit", "commit_streamed"))
 _ADVICE: Final = "the server was restored from a backup, or is another one: record anew in another folder"

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput._arrays import binary_array, from_buffers, int64_array
-from pgoutput.recording.directory import Directory
-from pgoutput.recording.segment_format import (
+from logicalrep._arrays import binary_array, from_buffers, int64_array
+from logicalrep.recording.directory import Directory
+from logicalrep.recording.segment_format import (
     CHECKSUM_KEY,
     MESSAGE_SCHEMA,
     METADATA_KEY,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from pgoutput.messages import Streaming
+from logicalrep.messages import Streaming
 
 _T = TypeVar("_T")
 
@@ -38,16 +38,16 @@ SCHEMA: Final = pa.schema(
 MESSAGE_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "position"])
 """Columns of messages that have no position yet: `SCHEMA` without `position`."""
 
-METADATA_KEY: Final = b"pgoutput"
+METADATA_KEY: Final = b"logicalrep"
 """Key under which the metadata of the Parquet file stores the segment's `Metadata`, as JSON."""
 
-CHECKSUM_KEY: Final = b"pgoutput_crc32"
+CHECKSUM_KEY: Final = b"logicalrep_crc32"
 """Key under which the metadata of the Parquet file stores the CRC-32 of the segment's JSON metadata, in hex.
 
 Parquet has checksums for pages, but none for metadata.
 """
 
-LEASE_KEY: Final = b"pgoutput_lease"
+LEASE_KEY: Final = b"logicalrep_lease"
 """Key under which the metadata of the Parquet file stores the number of the recorder's lease, in an object
 store only."""
 
@@ -166,7 +166,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     lsn: int
     """Last LSN that the server sent before the Relation message, ignoring the LSNs of changes."""
     relation: dict[str, Any]
-    """The Relation message as JSON, in the form of `pgoutput.jsonlines`."""
+    """The Relation message as JSON, in the form of `logicalrep.jsonlines`."""
     types: tuple[dict[str, Any], ...] = ()
     """Type messages, as JSON, of those column types that are not built in, such as domains and enums."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pgoutput.recording.directory import Directory
-from pgoutput.recording.location import Location
-from pgoutput.recording.object_store import ObjectStore, parse_store_url
+from logicalrep.recording.directory import Directory
+from logicalrep.recording.location import Location
+from logicalrep.recording.object_store import ObjectStore, parse_store_url
 
 
 def replace_file(file: Location, content: bytes) -> None:

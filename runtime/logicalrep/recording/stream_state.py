@@ -15,20 +15,20 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._build import build
-from pgoutput._roles import CHANGES, ROLES, End, meaning_of, read_end, tags
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Message
-from pgoutput.recording.resent_commits import ResentCommitCheck
-from pgoutput.recording.segment_format import (
+from logicalrep import messages
+from logicalrep._build import build
+from logicalrep._roles import CHANGES, ROLES, End, meaning_of, read_end, tags
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Message
+from logicalrep.recording.resent_commits import ResentCommitCheck
+from logicalrep.recording.segment_format import (
     PreparedTransaction,
     SchemaVersion,
     Source,
     TransactionEnd,
     TransactionPart,
 )
-from pgoutput.stream import (
+from logicalrep.stream import (
     StreamDecoder,
     TrackedTransaction,
     TransactionEvent,
@@ -39,8 +39,8 @@ from pgoutput.stream import (
 CHANGE_TAGS: Final = tags(*CHANGES)
 """First bytes of the messages that are changes: Insert, Update, Delete and Truncate."""
 
-DDL_PREFIX: Final = "pgoutput.ddl"
-"""Prefix of the logical messages that describe statements of DDL (`pgoutput install-ddl-events`)."""
+DDL_PREFIX: Final = "logicalrep.ddl"
+"""Prefix of the logical messages that describe statements of DDL (`logicalrep install-ddl-events`)."""
 
 _ABORT_TAGS: Final = tags("abort_streamed")
 _TRUNCATE_TAGS: Final = tags("truncate")

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording.location import Location, PathOrUri, locate
-from pgoutput.recording.small_files import replace_file
+from logicalrep.errors import RecordingError
+from logicalrep.recording.location import Location, PathOrUri, locate
+from logicalrep.recording.small_files import replace_file
 
 _PREFIX: Final = "_verified-"
 _SUFFIX: Final = ".json"
@@ -84,5 +84,5 @@ def _read(file: Location) -> list[VerifiedTable]:
         return [] if content is None else msgspec.json.decode(content, type=list[VerifiedTable])
     except (OSError, ValueError) as error:
         raise RecordingError(
-            f"{file}: the file cannot be read ({error}): remove it, and run `pgoutput verify` again"
+            f"{file}: the file cannot be read ({error}): remove it, and run `logicalrep verify` again"
         ) from None

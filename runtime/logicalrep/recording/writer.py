@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import value_offsets
-from pgoutput._trace import span
-from pgoutput.messages import XLogData
-from pgoutput.recording.batch_tracker import BatchTracker
-from pgoutput.recording.directory import Directory
-from pgoutput.recording.resent_commits import ResentCommitCheck
-from pgoutput.recording.segment_file import SegmentFile, message_batch, segment_name
-from pgoutput.recording.segment_format import (
+from logicalrep._arrays import value_offsets
+from logicalrep._trace import span
+from logicalrep.messages import XLogData
+from logicalrep.recording.batch_tracker import BatchTracker
+from logicalrep.recording.directory import Directory
+from logicalrep.recording.resent_commits import ResentCommitCheck
+from logicalrep.recording.segment_file import SegmentFile, message_batch, segment_name
+from logicalrep.recording.segment_format import (
     MESSAGE_SCHEMA,
     GoneTable,
     IncompleteTable,
@@ -29,7 +29,7 @@ from pgoutput.recording.segment_format import (
     SchemaVersion,
     Source,
 )
-from pgoutput.recording.stream_state import StreamState
+from logicalrep.recording.stream_state import StreamState
 
 Job: TypeAlias = Callable[[], None]
 """A callable that writes files for a `SegmentWriter`, now or in another thread."""
@@ -260,7 +260,7 @@ class SegmentWriter:
 
     def _finish(self, file: _OpenSegment, metadata: Metadata) -> None:
         attributes = {"segment": metadata.number, "messages": metadata.messages, "kind": metadata.kind}
-        with span("pgoutput store segment", **attributes):
+        with span("logicalrep store segment", **attributes):
             path = file.file.finish(metadata)
         self._stored(path, metadata)
 

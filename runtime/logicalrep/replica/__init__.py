@@ -1,10 +1,11 @@
 """Replicas: the committed changes of a recording are applied to one table for each relation.
 
 The tables are Delta tables; `use_iceberg` makes the tables of a new target Iceberg tables. `replicate`
-applies a recording in one process, `pgoutput.spark.replicate` with Spark. Each of these two can resume what
-the other has begun. A table has the columns of its relation, with the types of `pgoutput.values.arrow_type`,
-and `_rescued_data`, a map from column name to the text of a value that its column cannot represent. A NULL
-instead of a text means that the server never sent the value. With history (SCD type 2) the table also has
+applies a recording in one process, `logicalrep.spark.replicate` with Spark. Each of these two can resume what
+the other has begun. A table has the columns of its relation, with the types of
+`logicalrep.values.arrow_type`, and `_rescued_data`, a map from column name to the text of a value that its
+column cannot represent. A NULL instead of a text means that the server never sent the value. With history
+(SCD type 2) the table also has
 `__START_AT` and `__END_AT`, named as in Spark's AUTO CDC.
 
 Each table stores its position, the last change that was applied: rows and position change in one commit. A
@@ -16,7 +17,7 @@ How the package is divided:
 
 - `replication`, `positions`: decide which changes of a recording the next micro-batch applies.
 - `micro_batch`: applies a micro-batch in this process.
-- `applied`: the event of an applied micro-batch, logged with the logger `pgoutput.replica`.
+- `applied`: the event of an applied micro-batch, logged with the logger `logicalrep.replica`.
 - `ownership`, `failed_tables`: files of the target that name its owner and the failed tables.
 - `names`: keeps each table in the folder of its relation's name.
 - `remarks`: marks incomplete and dropped tables, and archives or removes dropped tables.
@@ -25,58 +26,58 @@ How the package is divided:
 - `tables`, `reset`: lists the tables of a target; removes tables that are to be built anew.
 - `cut`: finds for each table the version that equals the source as of one moment.
 - `maintenance`: removes files that the tables do not need any more.
-- `self_checked`: what the self-check of `pgoutput sync` has found.
+- `self_checked`: what the self-check of `logicalrep sync` has found.
 - `as_of`, `verified`: the rows of a table as of an LSN, and up to which LSN it was found equal to its source.
 
-`pgoutput.apply` applies changes to a table, and `pgoutput.targets` contains the table formats.
+`logicalrep.apply` applies changes to a table, and `logicalrep.targets` contains the table formats.
 """
 
 from __future__ import annotations
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
-from pgoutput.apply import Difference, TableResult, Updates
-from pgoutput.recording import Verified as Verified
-from pgoutput.replica.applied import Applied as Applied
-from pgoutput.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
-from pgoutput.replica.cut import Cut, TableAt, versions_at
-from pgoutput.replica.maintenance import Maintenance, maintain_tables
-from pgoutput.replica.micro_batch import MicroBatch as MicroBatch, Watch as Watch
-from pgoutput.replica.ownership import (
+from logicalrep.apply import Difference, TableResult, Updates
+from logicalrep.recording import Verified as Verified
+from logicalrep.replica.applied import Applied as Applied
+from logicalrep.replica.as_of import TableAsOf as TableAsOf, TablesAsOf as TablesAsOf
+from logicalrep.replica.cut import Cut, TableAt, versions_at
+from logicalrep.replica.maintenance import Maintenance, maintain_tables
+from logicalrep.replica.micro_batch import MicroBatch as MicroBatch, Watch as Watch
+from logicalrep.replica.ownership import (
     Owner as Owner,
     check_owner as check_owner,
     read_owner as read_owner,
     use_iceberg,
 )
-from pgoutput.replica.positions import (
+from logicalrep.replica.positions import (
     Positions as Positions,
 )
-from pgoutput.replica.remarks import (
+from logicalrep.replica.remarks import (
     Dropped,
 )
-from pgoutput.replica.replication import (
+from logicalrep.replica.replication import (
     Progress,
     Query as Query,
     Report as Report,
     replicate,
 )
-from pgoutput.replica.reset import reset_tables
-from pgoutput.replica.selection import (
+from logicalrep.replica.reset import reset_tables
+from logicalrep.replica.selection import (
     existing_tables as existing_tables,
     select_tables,
     selected_tables as selected_tables,
 )
-from pgoutput.replica.self_checked import (
+from logicalrep.replica.self_checked import (
     CheckedTable as CheckedTable,
     SelfCheckReport as SelfCheckReport,
     read_self_check as read_self_check,
     store_self_check as store_self_check,
 )
-from pgoutput.replica.tables import ReplicaTable, replica_table, replica_tables
-from pgoutput.replica.verified import mark_difference as mark_difference, store_verified as store_verified
-from pgoutput.targets import THREADS as THREADS, Position, restore_registry as restore_registry
+from logicalrep.replica.tables import ReplicaTable, replica_table, replica_tables
+from logicalrep.replica.verified import mark_difference as mark_difference, store_verified as store_verified
+from logicalrep.targets import THREADS as THREADS, Position, restore_registry as restore_registry
 
 __all__ = [
     "Cut",

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from pgoutput._log import log_event
-from pgoutput._text import counted
-from pgoutput.apply import TableResult
+from logicalrep._log import log_event
+from logicalrep._text import counted
+from logicalrep.apply import TableResult
 
-_LOGGER: Final = "pgoutput.replica"
+_LOGGER: Final = "logicalrep.replica"
 _WORTHWHILE: Final = 50
 """Deletion vectors are recommended if more than this number of rows are written again for each change."""
 _MIN_ROWS: Final = 100_000

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.apply import (
+from logicalrep.apply import (
     Chunk,
     DataFiles,
     TableLayout,
@@ -26,13 +26,13 @@ from pgoutput.apply import (
     follow_schema,
     read_layout,
 )
-from pgoutput.errors import ReplicaError
-from pgoutput.messages import Relation
-from pgoutput.recording import Location, Recording, locate
-from pgoutput.replica.ownership import Owner
-from pgoutput.replica.positions import Positions
-from pgoutput.replica.recorded_changes import read_missing
-from pgoutput.targets import (
+from logicalrep.errors import ReplicaError
+from logicalrep.messages import Relation
+from logicalrep.recording import Location, Recording, locate
+from logicalrep.replica.ownership import Owner
+from logicalrep.replica.positions import Positions
+from logicalrep.replica.recorded_changes import read_missing
+from logicalrep.targets import (
     MAY_DIFFER,
     NOTHING,
     THREADS,
@@ -42,8 +42,8 @@ from pgoutput.targets import (
     find_table,
     register_table,
 )
-from pgoutput.views import ChangedRelation, Column
-from pgoutput.wire import stored_name
+from logicalrep.views import ChangedRelation, Column
+from logicalrep.wire import stored_name
 
 
 class TableAsOf:
@@ -52,7 +52,7 @@ class TableAsOf:
     Attributes:
         columns: The relation's columns, in order: name in the Delta table, and description.
         rescued: Name of the column with rescued values.
-        may_differ: Value of the table property `pgoutput.may_differ`.
+        may_differ: Value of the table property `logicalrep.may_differ`.
 
     Args:
         table: The Delta table; None if no change of the relation was recorded.

@@ -16,12 +16,12 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.apply import Difference, decode_differences
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, PathOrUri, locate
-from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.positions import read_reached
-from pgoutput.targets import (
+from logicalrep.apply import Difference, decode_differences
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location, PathOrUri, locate
+from logicalrep.replica.ownership import read_owner
+from logicalrep.replica.positions import read_reached
+from logicalrep.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,
@@ -35,7 +35,7 @@ from pgoutput.targets import (
     registered_oids,
     unregistered_tables,
 )
-from pgoutput.wire import format_lsn
+from logicalrep.wire import format_lsn
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -93,7 +93,7 @@ def versions_at(target: PathOrUri, lsn: int | None = None, *, time: datetime | N
     with ThreadPoolExecutor(THREADS) as pool:
         tables = list(pool.map(lambda oid: _Table(folder, oid, *reached.get(oid, (NOTHING, -1))), oids))
     if not tables:
-        raise ReplicaError(f"{folder}: the target has no tables: run `pgoutput replicate` first")
+        raise ReplicaError(f"{folder}: the target has no tables: run `logicalrep replicate` first")
     greatest = max(one.reached for one in tables)
     cut = _last_cut(tables, greatest if lsn is None else lsn)
     if lsn is not None and cut < lsn:

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import read_file, remove_file, write_file
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import read_file, remove_file, write_file
 
 _FOLDER: Final = "_failed_tables"
 _UNKNOWN: Final = "the error of the table is unknown: the file in _failed_tables is damaged"

@@ -9,10 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput.apply import write_again
-from pgoutput.errors import PgoutputError
-from pgoutput.recording import PathOrUri, locate
-from pgoutput.targets import find_table, registered_oids
+from logicalrep.apply import write_again
+from logicalrep.errors import LogicalrepError
+from logicalrep.recording import PathOrUri, locate
+from logicalrep.targets import find_table, registered_oids
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def _maintain_each(target: PathOrUri) -> Iterator[int]:
             if (table := find_table(folder, oid)) is not None:
                 removed = table.remove_unused()
                 write_again(table)
-        except (PgoutputError, OSError, pa.ArrowException) as error:  # for example a full disk
+        except (LogicalrepError, OSError, pa.ArrowException) as error:  # for example a full disk
             _LOG.info("the table with OID %s of %s is left for the next maintenance: %s", oid, folder, error)
         yield removed
 
@@ -86,7 +86,7 @@ class Maintenance:
                 for _ in _maintain_each(self._target):
                     if self._stop.is_set():
                         return
-            except (PgoutputError, OSError) as error:
+            except (LogicalrepError, OSError) as error:
                 _LOG.warning(
                     "the tables of the target were not maintained; the next try is in an hour: %s", error
                 )

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from pgoutput import compiled
-from pgoutput.apply import SortedChanges, TableResult, Updates, apply_changes
-from pgoutput.recording import SegmentReader, locate
-from pgoutput.targets import NOTHING, Position
-from pgoutput.views import RelationChanges, RelationSchema, Task, read_changes
+from logicalrep import compiled
+from logicalrep.apply import SortedChanges, TableResult, Updates, apply_changes
+from logicalrep.recording import SegmentReader, locate
+from logicalrep.targets import NOTHING, Position
+from logicalrep.views import RelationChanges, RelationSchema, Task, read_changes
 
 
 class MicroBatch(msgspec.Struct, frozen=True):

@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pgoutput.apply import Difference, TableResult, decode_differences
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, Location, Metadata
-from pgoutput.targets import (
+from logicalrep.apply import Difference, TableResult, decode_differences
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import GoneTable, Location, Metadata
+from logicalrep.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,
@@ -39,12 +39,12 @@ from pgoutput.targets import (
     rename_pause,
     table_names,
 )
-from pgoutput.views import schema_versions
+from logicalrep.views import schema_versions
 
 _LOG: Final = logging.getLogger(__name__)
 
 _MISPLACED: Final = (
-    "its folder is named after another relation or an earlier name; `pgoutput tables` shows all folders"
+    "its folder is named after another relation or an earlier name; `logicalrep tables` shows all folders"
 )
 """Reason why a table that cannot be moved may differ from the relation that its folder names."""
 

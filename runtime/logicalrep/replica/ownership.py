@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import PathOrUri, locate, make_folder
-from pgoutput.targets import (
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import PathOrUri, locate, make_folder
+from logicalrep.targets import (
     IcebergCatalog,
     open_format,
     parse_partition,
@@ -39,8 +39,8 @@ def use_iceberg(target: PathOrUri, catalog: str = "local", partition: Iterable[s
     """Make the tables of a new target Iceberg tables; call it before the first changes are applied.
 
     Later calls with the same catalogue change at most the partition fields of tables to be created. The
-    functions for replicas, `pgoutput.spark.replicate` and the commands then read and write Iceberg tables in
-    this target. The namespace of a table is that of its relation.
+    functions for replicas, `logicalrep.spark.replicate` and the commands then read and write Iceberg tables
+    in this target. The namespace of a table is that of its relation.
 
     Args:
         target: The folder with the files of the tables, as a path or URI. It cannot be moved, because
@@ -149,8 +149,8 @@ def check_unchanged(target: PathOrUri, owner: Owner) -> None:
         state = "is missing" if found is None else "has another ID"
         raise ReplicaError(
             f"{locate(target) / _OWNER_FILE}: the file {state}, so the target was removed or replaced while "
-            "this run wrote to it. Put the target back, or run `pgoutput replicate` again to begin anew with "
-            "an empty target"
+            "this run wrote to it. Put the target back, or run `logicalrep replicate` again to begin anew "
+            "with an empty target"
         )
 
 
@@ -168,6 +168,6 @@ def read_owner(target: PathOrUri) -> Owner | None:
         return msgspec.json.decode(text, type=Owner)
     except msgspec.DecodeError as error:
         raise ReplicaError(
-            f"{file}: {error}. The file is damaged, or was written by an earlier version of pgoutput: "
+            f"{file}: {error}. The file is damaged, or was written by an earlier version of logicalrep: "
             "replicate anew into an empty target"
         ) from error

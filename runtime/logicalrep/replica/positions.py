@@ -15,21 +15,21 @@ from typing import Final
 
 import msgspec
 
-from pgoutput._pauses import Pauses
-from pgoutput._text import qualified_name
-from pgoutput.apply import TableResult
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, Recording
-from pgoutput.replica.failed_tables import (
+from logicalrep._pauses import Pauses
+from logicalrep._text import qualified_name
+from logicalrep.apply import TableResult
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import Location, Recording
+from logicalrep.replica.failed_tables import (
     FailedTable,
     read_failed_tables,
     record_failure,
     remove_failure,
 )
-from pgoutput.replica.names import Names
-from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.recorded_changes import complete_since, last_copy
-from pgoutput.targets import (
+from logicalrep.replica.names import Names
+from logicalrep.replica.ownership import read_owner
+from logicalrep.replica.recorded_changes import complete_since, last_copy
+from logicalrep.targets import (
     NOTHING,
     THREADS,
     Position,
@@ -38,7 +38,7 @@ from pgoutput.targets import (
     registered_oids,
     write_file,
 )
-from pgoutput.wire import format_lsn
+from logicalrep.wire import format_lsn
 
 _FILE: Final = "_reached.json"
 

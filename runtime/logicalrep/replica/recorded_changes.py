@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
-from pgoutput.apply import SortedChanges, is_after
-from pgoutput.errors import RecordingError
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.targets import Position
-from pgoutput.views import LsnRange, plan_changes, read_changes
+from logicalrep.apply import SortedChanges, is_after
+from logicalrep.errors import RecordingError
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.targets import Position
+from logicalrep.views import LsnRange, plan_changes, read_changes
 
 
 def read_missing(recording: Recording, missing: Mapping[int, Position], lsn: int) -> SortedChanges:
@@ -68,7 +68,7 @@ def complete_since(recording: Recording, oid: int, first: int, last: int) -> int
     except RecordingError as error:
         if (number := last_copy(recording, oid, first, last)) is None:
             raise RecordingError(
-                f"{error}; or copy the rows of the table again with `pgoutput snapshot`, and then repeat "
+                f"{error}; or copy the rows of the table again with `logicalrep snapshot`, and then repeat "
                 "this command"
             ) from None
         return number

@@ -1,4 +1,4 @@
-"""Register a query in the recording that it reads, so that `pgoutput prune` keeps the needed segments."""
+"""Register a query in the recording that it reads, so that `logicalrep prune` keeps the needed segments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import STATE_FILE, Location, Reader, Recording, reader_file
-from pgoutput.replica.ownership import Owner
-from pgoutput.targets import remove_file, write_file
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import STATE_FILE, Location, Reader, Recording, reader_file
+from logicalrep.replica.ownership import Owner
+from logicalrep.targets import remove_file, write_file
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Registration:
         """Store up to which segment the query has read, then check that the next segment was not pruned.
 
         If the query cannot write to the recording, it stays unregistered, and only a warning is logged:
-        `pgoutput prune` may then remove segments that the query needs.
+        `logicalrep prune` may then remove segments that the query needs.
 
         Args:
             segment: Number of the last segment whose changes all tables have; 0 for none.

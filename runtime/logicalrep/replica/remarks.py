@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from pgoutput.apply import Difference, TableResult, rename_columns, store_difference, store_foreign_change
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, IncompleteTable, Location, Metadata, Recording
-from pgoutput.replica.failed_tables import read_failed_tables, remove_failure
-from pgoutput.replica.names import Names
-from pgoutput.targets import (
+from logicalrep.apply import Difference, TableResult, rename_columns, store_difference, store_foreign_change
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import GoneTable, IncompleteTable, Location, Metadata, Recording
+from logicalrep.replica.failed_tables import read_failed_tables, remove_failure
+from logicalrep.replica.names import Names
+from logicalrep.targets import (
     DROPPED,
     NAME,
     NAMESPACE,
@@ -30,8 +30,8 @@ from pgoutput.targets import (
     registered_oids,
     remove_table,
 )
-from pgoutput.views import schema_versions
-from pgoutput.wire import format_lsn
+from logicalrep.views import schema_versions
+from logicalrep.wire import format_lsn
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 A micro-batch is a range of segments. It is applied table by table, to the tables whose positions show that
 they lack its changes. Each commit stores the position of its table, so after a kill, each table continues at
 its position. `Query` decides what is applied, and an `Engine` applies it: in this process, or with
-`pgoutput.spark` in the executors of Spark. Each engine can resume what the other began.
+`logicalrep.spark` in the executors of Spark. Each engine can resume what the other began.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput._text import listed
-from pgoutput._trace import mark_failed, span
-from pgoutput.apply import TableResult, Updates
-from pgoutput.recording import Location, PathOrUri, Recording, locate
-from pgoutput.replica.applied import log_batch
-from pgoutput.replica.micro_batch import Engine, MicroBatch, apply_in_process
-from pgoutput.replica.ownership import Owner, check_owner, check_unchanged, claim_target
-from pgoutput.replica.positions import Positions
-from pgoutput.replica.registration import Registration
-from pgoutput.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
-from pgoutput.replica.selection import Selection
-from pgoutput.targets import restore_registry
-from pgoutput.views import plan_changes
+from logicalrep._text import listed
+from logicalrep._trace import mark_failed, span
+from logicalrep.apply import TableResult, Updates
+from logicalrep.recording import Location, PathOrUri, Recording, locate
+from logicalrep.replica.applied import log_batch
+from logicalrep.replica.micro_batch import Engine, MicroBatch, apply_in_process
+from logicalrep.replica.ownership import Owner, check_owner, check_unchanged, claim_target
+from logicalrep.replica.positions import Positions
+from logicalrep.replica.registration import Registration
+from logicalrep.replica.remarks import Dropped, apply_remarks, mark_foreign_changes, removed_relations
+from logicalrep.replica.selection import Selection
+from logicalrep.targets import restore_registry
+from logicalrep.views import plan_changes
 
 SEGMENTS_PER_BATCH: Final = 128
 """Maximum number of segments in a micro-batch.
@@ -201,7 +201,7 @@ class Query:
                 elif numbers:
                     due = now + latency
                     with span(
-                        "pgoutput apply micro-batch", first_segment=numbers[0], last_segment=numbers[-1]
+                        "logicalrep apply micro-batch", first_segment=numbers[0], last_segment=numbers[-1]
                     ) as recorded:
                         if failed := self._apply_batch(numbers):
                             mark_failed(recorded, listed(failed, "; "))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import PathOrUri, Recording, locate
-from pgoutput.replica.failed_tables import remove_failure
-from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.positions import Positions
-from pgoutput.replica.recorded_changes import complete_since
-from pgoutput.replica.tables import replica_table
-from pgoutput.targets import remove_table
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import PathOrUri, Recording, locate
+from logicalrep.replica.failed_tables import remove_failure
+from logicalrep.replica.ownership import read_owner
+from logicalrep.replica.positions import Positions
+from logicalrep.replica.recorded_changes import complete_since
+from logicalrep.replica.tables import replica_table
+from logicalrep.targets import remove_table
 
 
 def reset_tables(recording: PathOrUri, target: PathOrUri, tables: Iterable[str]) -> None:

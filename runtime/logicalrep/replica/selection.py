@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput._text import one_line
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import (
+from logicalrep._text import one_line
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import (
     Location,
     PathOrUri,
     Recording,
@@ -27,14 +27,14 @@ from pgoutput.recording import (
     make_folder,
     replace_file,
 )
-from pgoutput.replica.failed_tables import read_failed_tables
-from pgoutput.replica.ownership import Owner, read_owner
-from pgoutput.replica.positions import Positions
-from pgoutput.replica.recorded_changes import complete_since
-from pgoutput.replica.registration import Registration
-from pgoutput.targets import read_file, registered_oids
-from pgoutput.views import schema_versions
-from pgoutput.wire import shown_text
+from logicalrep.replica.failed_tables import read_failed_tables
+from logicalrep.replica.ownership import Owner, read_owner
+from logicalrep.replica.positions import Positions
+from logicalrep.replica.recorded_changes import complete_since
+from logicalrep.replica.registration import Registration
+from logicalrep.targets import read_file, registered_oids
+from logicalrep.views import schema_versions
+from logicalrep.wire import shown_text
 
 _FILE: Final = "_selected_tables.json"
 

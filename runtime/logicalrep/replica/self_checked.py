@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from pgoutput.recording import Location
-from pgoutput.targets import read_file, write_file
+from logicalrep.recording import Location
+from logicalrep.targets import read_file, write_file
 
 _FILE: Final = "_self_check.json"
 

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from pgoutput.apply import Difference, decode_differences
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, Location, PathOrUri, Verified, locate
-from pgoutput.replica.failed_tables import FailedTable, read_failed_tables
-from pgoutput.replica.ownership import read_owner
-from pgoutput.replica.positions import read_names
-from pgoutput.replica.verified import VERIFIED, decode_verified
-from pgoutput.targets import (
+from logicalrep.apply import Difference, decode_differences
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import GoneTable, Location, PathOrUri, Verified, locate
+from logicalrep.replica.failed_tables import FailedTable, read_failed_tables
+from logicalrep.replica.ownership import read_owner
+from logicalrep.replica.positions import read_names
+from logicalrep.replica.verified import VERIFIED, decode_verified
+from logicalrep.targets import (
     MAY_DIFFER,
     NAME,
     NAMESPACE,

@@ -6,16 +6,16 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.apply import Difference, decode_differences
-from pgoutput.recording import Location, Verified
-from pgoutput.targets import MAY_DIFFER, Table, change_table
+from logicalrep.apply import Difference, decode_differences
+from logicalrep.recording import Location, Verified
+from logicalrep.targets import MAY_DIFFER, Table, change_table
 
-VERIFIED: Final = "pgoutput.verified_through"
+VERIFIED: Final = "logicalrep.verified_through"
 """Key of a Delta table property; the value is `Verified` as JSON, or empty."""
 
 
 def decode_verified(text: str | None) -> Verified | None:
-    """Return the value of the table property `pgoutput.verified_through`; None if there is none.
+    """Return the value of the table property `logicalrep.verified_through`; None if there is none.
 
     Raises:
         ValueError: The text is not JSON written by `store_verified`.
@@ -33,7 +33,7 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
         target: The folder that holds the replica.
         oid: OID of the relation.
         verified: The result; None removes an earlier result, because the table was not found equal.
-        may_differ: Value of the property `pgoutput.may_differ` when the rows were read: a list of reasons,
+        may_differ: Value of the property `logicalrep.may_differ` when the rows were read: a list of reasons,
             as JSON. They are removed if the table was found equal and the property still has this value.
 
     Raises:
@@ -53,7 +53,7 @@ def store_verified(target: Location, oid: int, verified: Verified | None, may_di
 
 
 def mark_difference(target: Location, oid: int, beginning: str, mark: Difference | None) -> bool:
-    """Replace the reasons in `pgoutput.may_differ` that begin with a text; return whether they change.
+    """Replace the reasons in `logicalrep.may_differ` that begin with a text; return whether they change.
 
     Nothing is committed if the table does not exist, or has this reason already.
 

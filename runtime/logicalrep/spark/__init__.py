@@ -1,8 +1,9 @@
 """Spark: read and write recordings as DataFrames, decode messages, and keep Delta tables up to date.
 
-- `PgoutputDataSource`: the data source `pgoutput`. It reads the messages, the committed changes, one table or
-  the schema history of a recording, in batch and in streaming queries, and writes DataFrames as recordings.
-- `rows`: converts messages to rows for `createDataFrame` with the schemas in `pgoutput.schemas.spark`.
+- `LogicalrepDataSource`: the data source `pgoutput`. It reads the messages, the committed changes, one table
+  or the schema history of a recording, in batch and in streaming queries, and writes DataFrames as
+  recordings.
+- `rows`: converts messages to rows for `createDataFrame` with the schemas in `logicalrep.schemas.spark`.
 - `from_pgoutput`, `to_pgoutput`: column functions that decode and encode messages one by one.
 - `lsn_text`: column function that returns LSNs as PostgreSQL writes them.
 - `register_functions`: makes the column functions known to Spark SQL.
@@ -12,23 +13,23 @@
 - `local_session`: starts Spark on this machine, with a Java from PyPI if no Java is installed.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("spark", "numpy", "pandas", "pyarrow", "pyspark")
 
 from typing import TYPE_CHECKING, Any
 
-from pgoutput.spark.decoding import decode
-from pgoutput.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
-from pgoutput.spark.rows import rows
-from pgoutput.spark.session import cluster_session as cluster_session, local_session
-from pgoutput.spark.source import PgoutputDataSource
+from logicalrep.spark.decoding import decode
+from logicalrep.spark.functions import from_pgoutput, lsn_text, register_functions, to_pgoutput
+from logicalrep.spark.rows import rows
+from logicalrep.spark.session import cluster_session as cluster_session, local_session
+from logicalrep.spark.source import LogicalrepDataSource
 
 if TYPE_CHECKING:
-    from pgoutput.spark.replication import replicate
+    from logicalrep.spark.replication import replicate
 
 __all__ = [
-    "PgoutputDataSource",
+    "LogicalrepDataSource",
     "decode",
     "from_pgoutput",
     "local_session",
@@ -45,7 +46,7 @@ def __getattr__(name: str) -> Any:
     if name != "replicate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("replica", "deltalake", "pyroaring")
-    from pgoutput.spark.replication import replicate
+    from logicalrep.spark.replication import replicate
 
     globals()["replicate"] = replicate
     return replicate

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import dates_as_integers
-from pgoutput._index import scatter
-from pgoutput.errors import DecodeError
-from pgoutput.views import KeyColumns, UnorderedBatch, decoded_batch, format_key, key_at
+from logicalrep._arrays import dates_as_integers
+from logicalrep._index import scatter
+from logicalrep.errors import DecodeError
+from logicalrep.views import KeyColumns, UnorderedBatch, decoded_batch, format_key, key_at
 
 
 def sort_keys(order: pa.StructArray) -> list[pa.Array]:

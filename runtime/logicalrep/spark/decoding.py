@@ -22,11 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pgoutput.messages import Streaming
-from pgoutput.spark.decoded_rows import add_decoded, sort_keys
-from pgoutput.spark.stream_decoding import decode_stream
-from pgoutput.stream import StreamDecoder
-from pgoutput.views import CONTEXT_TAGS, DECODED, Key, UnorderedDecoder, build_stream_context
+from logicalrep.messages import Streaming
+from logicalrep.spark.decoded_rows import add_decoded, sort_keys
+from logicalrep.spark.stream_decoding import decode_stream
+from logicalrep.stream import StreamDecoder
+from logicalrep.views import CONTEXT_TAGS, DECODED, Key, UnorderedDecoder, build_stream_context
 
 _MODES: Final = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 _CORRUPT_SETTING: Final = "spark.sql.columnNameOfCorruptRecord"
@@ -77,7 +77,7 @@ def decode(
 
     The result has the unchanged columns of `df`, and these columns:
 
-    - `message`: The message, with the type `pgoutput.schemas.spark.MESSAGES`.
+    - `message`: The message, with the type `logicalrep.schemas.spark.MESSAGES`.
     - `changes`: The row changes of the message: an array with one element for an insert, update or delete,
       one for each relation of a truncate, and one for each row of an insert with a list of new rows, which
       PostgreSQL does not send; NULL for other messages. The elements have the fields of the view `changes`,
@@ -135,7 +135,7 @@ def decode(
     _check_types(df.select(order, data).schema, is_streaming=df.isStreaming)
     added = _added_fields(df, mode.upper())
     schema = StructType([*df.schema, *added])
-    rows = df.select("*", functions.struct(order, data).alias("_pgoutput"))
+    rows = df.select("*", functions.struct(order, data).alias("_logicalrep"))
     if df.isStreaming:
         return decode_stream(rows, partitions, make_decoder, mode.upper(), schema)
     first_pass = _collect_context(df if context is None else context, order, data)
@@ -147,7 +147,7 @@ def decode(
             ordering, messages = batch.columns[-1].flatten()
             keys = sort_keys(ordering)
             decoded = placed.decode(keys, messages)
-            others = batch.drop_columns(["_pgoutput"])
+            others = batch.drop_columns(["_logicalrep"])
             yield add_decoded(others, keys, decoded, mode.upper(), schema.names)
 
     return rows.mapInArrow(convert, schema)

@@ -3,7 +3,8 @@
 Changes move between Spark's stages packed: few large rows take less time than many small ones. Each
 relation's changes are in one Spark partition, whose task sorts them, and applies them, in order, to the Delta
 table. If a relation has many changes, they are divided by key instead. The tasks of several partitions then
-write new data files, and the driver makes one commit of these files for each table (`pgoutput.apply.parts`).
+write new data files, and the driver makes one commit of these files for each table
+(`logicalrep.apply.parts`).
 
 The number of changes is only known after a micro-batch. Therefore the number in the previous micro-batch
 decides whether a relation's changes are divided. Changes that cannot be divided are applied by one task.
@@ -25,7 +26,7 @@ import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession, functions as sf, is_remote
 
-from pgoutput.apply import (
+from logicalrep.apply import (
     MAX_ROWS,
     Part,
     PartsError,
@@ -41,11 +42,11 @@ from pgoutput.apply import (
     plan_rewrites,
     rewrite_files,
 )
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import SegmentReader, locate
-from pgoutput.replica import MicroBatch, Watch
-from pgoutput.targets import NOTHING
-from pgoutput.views import (
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import SegmentReader, locate
+from logicalrep.replica import MicroBatch, Watch
+from logicalrep.targets import NOTHING
+from logicalrep.views import (
     RelationChanges,
     group_tasks,
     pack_changes,
@@ -76,11 +77,11 @@ R = TypeVar("R")
 
 
 class SparkEngine:
-    """An engine of `pgoutput.replica.Query` that applies micro-batches in the executors of Spark."""
+    """An engine of `logicalrep.replica.Query` that applies micro-batches in the executors of Spark."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        self._tag = f"pgoutput-{uuid4()}"
+        self._tag = f"logicalrep-{uuid4()}"
         self._batches = 0
         """Number of micro-batches so far."""
         self._parts: dict[int, int] = {}

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pgoutput.views import LsnRange, RelationSchema
+from logicalrep.views import LsnRange, RelationSchema
 
 _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,

@@ -11,12 +11,12 @@ from pyspark.sql import Column, SparkSession, functions
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pgoutput._index import MessageIndex, index_messages, message_columns, scatter, tag_mask
-from pgoutput._message_rows import TYPE, from_row
-from pgoutput._roles import ROLES
-from pgoutput.errors import DecodeError, EncodeError, StreamError
-from pgoutput.schemas import arrow as schemas
-from pgoutput.stream import StreamDecoder, encode_for
+from logicalrep._index import MessageIndex, index_messages, message_columns, scatter, tag_mask
+from logicalrep._message_rows import TYPE, from_row
+from logicalrep._roles import ROLES
+from logicalrep.errors import DecodeError, EncodeError, StreamError
+from logicalrep.schemas import arrow as schemas
+from logicalrep.stream import StreamDecoder, encode_for
 
 _arrow_udf: Final[Any] = arrow_udf  # Any, because arrow_udf's annotations lack struct types
 
@@ -41,8 +41,8 @@ def from_pgoutput(
 ) -> Column:
     """Decode messages to structs. Each message is decoded alone, so the rows need no order.
 
-    The fields of a struct are those of `pgoutput.schemas.spark.MESSAGES`, or of `BY_MESSAGE[message]` if only
-    messages of one class are wanted; other messages are then NULL. In mode PERMISSIVE, the last field is
+    The fields of a struct are those of `logicalrep.schemas.spark.MESSAGES`, or of `BY_MESSAGE[message]` if
+    only messages of one class are wanted; other messages are then NULL. In mode PERMISSIVE, the last field is
     `_corrupt_record`: the error of an invalid message, whose other fields are NULL. NULL gives NULL.
 
     The option `streaming` of the replication stream must be `off`, because a message inside a stream block
@@ -73,7 +73,7 @@ def to_pgoutput(struct: str | Column, *, proto_version: int, message: str | None
     NULL gives NULL, and so does a struct whose field `type` is NULL, such as that of an invalid message.
 
     Args:
-        struct: A column of structs with fields of `pgoutput.schemas.spark.MESSAGES`. A field may be missing
+        struct: A column of structs with fields of `logicalrep.schemas.spark.MESSAGES`. A field may be missing
             if the message does not need it.
         proto_version: Protocol version of the encoded messages.
         message: Name of the message class, if the structs have no field `type`.
@@ -158,7 +158,7 @@ def _index(data: pa.Array, decoder: StreamDecoder) -> tuple[MessageIndex, dict[i
     if len(borders):
         for row, message in zip(borders.tolist(), index.messages(borders.tolist()), strict=True):
             errors[row] = StreamError.at(
-                message, "from_pgoutput cannot decode stream blocks: use pgoutput.spark.decode"
+                message, "from_pgoutput cannot decode stream blocks: use logicalrep.spark.decode"
             )
         others = np.ones(len(data), np.bool_)
         others[borders] = False

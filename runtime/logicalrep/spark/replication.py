@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession, is_remote
 
-from pgoutput.recording import PathOrUri
-from pgoutput.replica import Dropped, Progress, Query, Report, Updates
-from pgoutput.spark.engine import SparkEngine
+from logicalrep.recording import PathOrUri
+from logicalrep.replica import Dropped, Progress, Query, Report, Updates
+from logicalrep.spark.engine import SparkEngine
 
 
 def replicate(
@@ -29,7 +29,7 @@ def replicate(
 ) -> None:
     """Apply the changes of a recording that a target does not have yet, in the executors of Spark.
 
-    The result is the same as that of `pgoutput.replica.replicate`, and each function can continue a replica
+    The result is the same as that of `logicalrep.replica.replicate`, and each function can continue a replica
     that the other has begun. Several tables, and parts of a large table, are written in parallel. No
     checkpoint is needed: each table stores its position. The executors must reach recording and target under
     the same paths or URIs as this process, and must have this package installed.
@@ -43,9 +43,9 @@ def replicate(
         history: Whether to keep all versions of rows (SCD type 2).
         follow: Whether to wait for new segments after the last segment, instead of returning.
         latency: With `follow`: least time from the beginning of one micro-batch to the next, in seconds.
-        updates: How commits remove rows from now on, as in `pgoutput.replica.replicate`.
+        updates: How commits remove rows from now on, as in `logicalrep.replica.replicate`.
         dropped: What happens to the table of a relation that was dropped on the server, as in
-            `pgoutput.replica.replicate`.
+            `logicalrep.replica.replicate`.
         stop: If another thread or a signal handler sets this event, Spark's tasks are interrupted within a
             second, and the function returns. The next call continues. A task may still commit for about two
             seconds.

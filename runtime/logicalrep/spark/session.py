@@ -208,6 +208,6 @@ def _local_settings() -> dict[str, str]:
 @functools.cache
 def _temporary_folder() -> Path:
     """Return the temporary folder of this process, which is removed when the process ends."""
-    directory = tempfile.mkdtemp(prefix="pgoutput-spark-")
+    directory = tempfile.mkdtemp(prefix="logicalrep-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)

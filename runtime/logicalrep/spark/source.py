@@ -7,7 +7,7 @@ is refused.
 Options for reading:
 
 - `path`: The folder of a recording, or one segment, as a path or as a URI of a pyarrow filesystem.
-- `view`: `messages`, `changes` (the default), `table` or `schema`: see `pgoutput.views`.
+- `view`: `messages`, `changes` (the default), `table` or `schema`: see `logicalrep.views`.
 - `table`: For the view `table`, the qualified name of the table, such as `public.orders`. For a renamed
   table, each name selects the changes made while the table had that name.
 - `columns`: Names of the columns to read, separated by commas; all columns by default. Spark does not tell a
@@ -15,7 +15,7 @@ Options for reading:
 - `maxFilesPerTrigger`: Maximum number of segments in a micro-batch. By default, a micro-batch contains all
   available segments.
 
-The options for writing are described in `pgoutput.spark.writer`.
+The options for writing are described in `logicalrep.spark.writer`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import Recording
-from pgoutput.spark.filters import PushFilters
-from pgoutput.spark.view_reader import ViewReader, parse_options
-from pgoutput.spark.write_plan import describe_table, plan_segments
-from pgoutput.spark.writer import RecordingWriter
+from logicalrep.errors import RecordingError
+from logicalrep.recording import Recording
+from logicalrep.spark.filters import PushFilters
+from logicalrep.spark.view_reader import ViewReader, parse_options
+from logicalrep.spark.write_plan import describe_table, plan_segments
+from logicalrep.spark.writer import RecordingWriter
 
 
-class PgoutputDataSource(DataSource):
+class LogicalrepDataSource(DataSource):
     """The Spark data source `pgoutput`, which reads and writes recordings.
 
-    Registration with `spark.dataSource.register(PgoutputDataSource)` is possible, but not needed: Spark finds
-    the format `pgoutput` in the installed module `pyspark_pgoutput`.
+    Registration with `spark.dataSource.register(LogicalrepDataSource)` is possible, but not needed: Spark
+    finds the format `pgoutput` in the installed module `pyspark_logicalrep`.
 
     Raises:
         ValueError: An option is missing or has an invalid value.
@@ -95,7 +95,7 @@ class PgoutputDataSource(DataSource):
         Raises:
             ValueError: Always.
         """
-        raise ValueError("pgoutput cannot write a stream: in foreachBatch, append each batch with df.write")
+        raise ValueError("logicalrep cannot write a stream: in foreachBatch, append each batch with df.write")
 
     def _view_reader(self) -> ViewReader:
         return ViewReader(self._options)

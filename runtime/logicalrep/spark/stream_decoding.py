@@ -19,14 +19,14 @@ from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
 
-from pgoutput import _roles
-from pgoutput.errors import StreamError
-from pgoutput.messages import Relation
-from pgoutput.spark.decoded_rows import add_decoded, sort_keys
-from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.views import CONTEXT_TAGS, Key, UnorderedDecoder, build_stream_context, format_key
+from logicalrep import _roles
+from logicalrep.errors import StreamError
+from logicalrep.messages import Relation
+from logicalrep.spark.decoded_rows import add_decoded, sort_keys
+from logicalrep.stream import StreamDecoder, encode_for
+from logicalrep.views import CONTEXT_TAGS, Key, UnorderedDecoder, build_stream_context, format_key
 
-_STREAM: Final = "_pgoutput_stream"
+_STREAM: Final = "_logicalrep_stream"
 """Name of a temporary column; its value is different in each replication stream."""
 
 _PACKED: Final = pa.schema([(_STREAM, pa.string()), ("data", pa.binary())])

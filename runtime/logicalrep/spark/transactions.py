@@ -11,15 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import messages
-from pgoutput._build import build
-from pgoutput.columns import encode_deletes, encode_inserts, encode_updates
-from pgoutput.jsonlines import to_json
-from pgoutput.recording import Metadata, SchemaVersion, SegmentFile, SegmentWriter, SessionStart, segment_name
-from pgoutput.spark.write_plan import STRIDE, SegmentPlan, WrittenTable
-from pgoutput.values import from_arrow
-from pgoutput.versions import CODECS
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep import messages
+from logicalrep._build import build
+from logicalrep.columns import encode_deletes, encode_inserts, encode_updates
+from logicalrep.jsonlines import to_json
+from logicalrep.recording import (
+    Metadata,
+    SchemaVersion,
+    SegmentFile,
+    SegmentWriter,
+    SessionStart,
+    segment_name,
+)
+from logicalrep.spark.write_plan import STRIDE, SegmentPlan, WrittenTable
+from logicalrep.values import from_arrow
+from logicalrep.versions import CODECS
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _OPERATIONS: Final = [role.capitalize() for role in ("insert", "update", "delete")]
 

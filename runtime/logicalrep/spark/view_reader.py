@@ -10,10 +10,10 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import Recording, SegmentReader
-from pgoutput.spark.filters import Filters
-from pgoutput.views import (
+from logicalrep.errors import RecordingError
+from logicalrep.recording import Recording, SegmentReader
+from logicalrep.spark.filters import Filters
+from logicalrep.views import (
     CHANGES,
     MESSAGES,
     SCHEMA,

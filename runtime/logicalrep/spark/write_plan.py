@@ -12,13 +12,13 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
-from pgoutput.errors import EncodeError, RecordingError
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.recording import Metadata, Recording, SessionStart, Source, locate
-from pgoutput.values import default_type
-from pgoutput.versions import CODECS, LATEST_RELEASED
-from pgoutput.views import schema_versions
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep.errors import EncodeError, RecordingError
+from logicalrep.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
+from logicalrep.recording import Metadata, Recording, SessionStart, Source, locate
+from logicalrep.values import default_type
+from logicalrep.versions import CODECS, LATEST_RELEASED
+from logicalrep.views import schema_versions
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _FIRST_OID: Final = 16_384
 """Smallest OID of a user table (FirstNormalObjectId)."""

@@ -29,10 +29,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import find_segments, locate, sync_path
-from pgoutput.spark.transactions import write_partition
-from pgoutput.spark.write_plan import SegmentPlan, WrittenTable
+from logicalrep.errors import RecordingError
+from logicalrep.recording import find_segments, locate, sync_path
+from logicalrep.spark.transactions import write_partition
+from logicalrep.spark.write_plan import SegmentPlan, WrittenTable
 
 
 class WrittenPartition(WriterCommitMessage):

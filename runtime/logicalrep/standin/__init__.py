@@ -8,14 +8,14 @@ replication slots, and has no tables.
 - `Faults` describes the errors that a stand-in server causes on purpose.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("standin", "duckdb")
 
-from pgoutput.standin.faults import Faults, parse_faults as parse_faults
-from pgoutput.standin.recorded import RecordedSource
-from pgoutput.standin.server import StandIn
-from pgoutput.standin.source import (
+from logicalrep.standin.faults import Faults, parse_faults as parse_faults
+from logicalrep.standin.recorded import RecordedSource
+from logicalrep.standin.server import StandIn
+from logicalrep.standin.source import (
     PluginOptions as PluginOptions,
     Source as Source,
     StreamFactory as StreamFactory,

@@ -20,9 +20,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.standin import protocol
-from pgoutput.standin.frontend import MessageReader, read_message
-from pgoutput.standin.protocol import ServerError
+from logicalrep.standin import protocol
+from logicalrep.standin.frontend import MessageReader, read_message
+from logicalrep.standin.protocol import ServerError
 
 _MECHANISM: Final = "SCRAM-SHA-256"
 _BINDING_MECHANISM: Final = "SCRAM-SHA-256-PLUS"

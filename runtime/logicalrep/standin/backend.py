@@ -8,10 +8,10 @@ from enum import Enum
 
 import msgspec
 
-from pgoutput.standin.protocol import ServerError, parameter_status
-from pgoutput.standin.settings import Settings
-from pgoutput.standin.slots import Slot
-from pgoutput.standin.values import Result, SqlValue
+from logicalrep.standin.protocol import ServerError, parameter_status
+from logicalrep.standin.settings import Settings
+from logicalrep.standin.slots import Slot
+from logicalrep.standin.values import Result, SqlValue
 
 
 class TransactionStatus(Enum):

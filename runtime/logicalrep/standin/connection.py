@@ -8,16 +8,21 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final
 
-from pgoutput.standin import protocol
-from pgoutput.standin.authentication import authenticate
-from pgoutput.standin.backend import Backend
-from pgoutput.standin.frontend import MessageReader, parse_startup_options, read_message, read_startup_packet
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication import ReplicationExecutor, Terminated
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.settings import REPORTED
-from pgoutput.standin.sql import Engine, ExtendedQuery, StatementExecutor, split_statements
-from pgoutput.standin.values import encode_value
+from logicalrep.standin import protocol
+from logicalrep.standin.authentication import authenticate
+from logicalrep.standin.backend import Backend
+from logicalrep.standin.frontend import (
+    MessageReader,
+    parse_startup_options,
+    read_message,
+    read_startup_packet,
+)
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication import ReplicationExecutor, Terminated
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.settings import REPORTED
+from logicalrep.standin.sql import Engine, ExtendedQuery, StatementExecutor, split_statements
+from logicalrep.standin.values import encode_value
 
 _AUTHENTICATION_SECONDS: Final = 60.0
 """Time that a client has to authenticate, in seconds (authentication_timeout)."""

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from pgoutput.messages import XLogData
-from pgoutput.wire import parse_lsn
+from logicalrep.messages import XLogData
+from logicalrep.wire import parse_lsn
 
 Incident: TypeAlias = Literal[
     "drop", "duplicate", "error", "freeze", "invalidate-slot", "lsn-back", "switch-timeline"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pgoutput.standin.protocol import HEADER, INT16, INT32, UINT32, EncodedValue, ServerError
-from pgoutput.wire import read_string
+from logicalrep.standin.protocol import HEADER, INT16, INT32, UINT32, EncodedValue, ServerError
+from logicalrep.wire import read_string
 
 _MAX_STARTUP_BYTES: Final = 10_000
 """Maximum size of a startup packet, in bytes (MAX_STARTUP_PACKET_LENGTH)."""

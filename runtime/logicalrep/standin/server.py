@@ -11,13 +11,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-from pgoutput.standin.authentication import ScramVerifier
-from pgoutput.standin.connection import Connection
-from pgoutput.standin.faults import Faults
-from pgoutput.standin.protocol import ServerError, error_response
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.source import Source, StreamFactory, as_source
-from pgoutput.standin.sql import Engine
+from logicalrep.standin.authentication import ScramVerifier
+from logicalrep.standin.connection import Connection
+from logicalrep.standin.faults import Faults
+from logicalrep.standin.protocol import ServerError, error_response
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.source import Source, StreamFactory, as_source
+from logicalrep.standin.sql import Engine
 
 _MAX_CONNECTIONS: Final = 500
 """Maximum number of simultaneous connections (max_connections)."""
@@ -87,7 +87,7 @@ class StandIn:
         self.database: str = source.database or "postgres"
         self._state = ServerState(source, faults or Faults(), verifier, wal_sender_timeout, settings or {})
         self._started: Future[int] = Future()
-        self._thread = threading.Thread(target=self._run, name="pgoutput-standin", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="logicalrep-standin", daemon=True)
 
     async def serve(
         self, host: str = "127.0.0.1", port: int = 0, listening: Callable[[int], None] = lambda port: None

@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.standin.authentication import ScramVerifier
-from pgoutput.standin.backend import Backend
-from pgoutput.standin.faults import Faults
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.settings import Settings, version_number
-from pgoutput.standin.slots import Slot, Slots
-from pgoutput.standin.source import Source
+from logicalrep.standin.authentication import ScramVerifier
+from logicalrep.standin.backend import Backend
+from logicalrep.standin.faults import Faults
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.settings import Settings, version_number
+from logicalrep.standin.slots import Slot, Slots
+from logicalrep.standin.source import Source
 
 
 def _now() -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.slots import MAX_SLOTS
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.slots import MAX_SLOTS
 
 REPORTED: Final = (
     "server_version",

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.standin.faults import SlotProgress
-from pgoutput.standin.protocol import ServerError
+from logicalrep.standin.faults import SlotProgress
+from logicalrep.standin.protocol import ServerError
 
 MAX_SLOTS: Final = 1000
 """Maximum number of slots; the value of the setting max_replication_slots."""

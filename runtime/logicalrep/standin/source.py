@@ -7,9 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from pgoutput._servers import default_server, server_version
-from pgoutput.messages import PrimaryKeepalive, Relation, Streaming, XLogData
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep._servers import default_server, server_version
+from logicalrep.messages import PrimaryKeepalive, Relation, Streaming, XLogData
+from logicalrep.versions import LATEST_RELEASED
 
 Envelope: TypeAlias = XLogData | PrimaryKeepalive
 """An envelope that a walsender sends: XLogData or a primary keepalive."""
@@ -81,7 +81,7 @@ class Source(Protocol):
 
 
 class StreamFactory(Protocol):
-    """An object that generates streams, such as `pgoutput.synth.Scenario`.
+    """An object that generates streams, such as `logicalrep.synth.Scenario`.
 
     The generated stream may grow while it is served: a later call of `stream` returns the same messages and
     then new messages, and `end_lsn` is larger.

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.catalog import TYPES
-from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.values import decode_binary, encode_binary
+from logicalrep.catalog import TYPES
+from logicalrep.standin.protocol import EncodedValue, Field, ServerError
+from logicalrep.values import decode_binary, encode_binary
 
 SqlValue: TypeAlias = int | float | str | bytes | None
 """A value of a query result or a query parameter. A boolean is 0 or 1, NULL is None."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from pgoutput import _protocols
-from pgoutput._roles import ROLES
-from pgoutput._walk import Piece, walk
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import AnyMessage, Message, Relation, Streaming, Type
-from pgoutput.versions import CODECS, OPTIONS
-from pgoutput.wire import Buffer
+from logicalrep import _protocols
+from logicalrep._roles import ROLES
+from logicalrep._walk import Piece, walk
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.messages import AnyMessage, Message, Relation, Streaming, Type
+from logicalrep.versions import CODECS, OPTIONS
+from logicalrep.wire import Buffer
 
 
 class StreamDecoder:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pgoutput._offsets import layout_of
-from pgoutput.messages import Message
-from pgoutput.versions import CODECS
+from logicalrep._offsets import layout_of
+from logicalrep.messages import Message
+from logicalrep.versions import CODECS
 
 
 def encode_for(message: Message, proto_version: int) -> bytes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from pgoutput import _roles
-from pgoutput.messages import (
+from logicalrep import _roles
+from logicalrep.messages import (
     Cell,
     ColumnFlag,
     Message,
@@ -18,8 +18,8 @@ from pgoutput.messages import (
     ReplicaIdentity,
     TupleData,
 )
-from pgoutput.stream.transactions import Change, Transaction
-from pgoutput.wire import UNCHANGED
+from logicalrep.stream.transactions import Change, Transaction
+from logicalrep.wire import UNCHANGED
 
 Row: TypeAlias = Mapping[str, Cell]
 """Cells of a row by column name."""

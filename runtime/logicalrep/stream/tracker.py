@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, getters, is_transactional, meaning_of
-from pgoutput.errors import StreamError
-from pgoutput.messages import Message, Origin, XLogData
+from logicalrep._roles import CHANGES, CLOSERS, OPENERS, ROLES, classes, getters, is_transactional, meaning_of
+from logicalrep.errors import StreamError
+from logicalrep.messages import Message, Origin, XLogData
 
 EventKind: TypeAlias = Literal[
     "began",

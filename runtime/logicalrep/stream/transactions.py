@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._changes import change_error, wrong_width
-from pgoutput._roles import CHANGES, ROW_FIELDS, classes, field_name, meaning_of, read_end
-from pgoutput.errors import StreamError
-from pgoutput.stream.decoder import StreamDecoder
-from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
+from logicalrep import messages
+from logicalrep._changes import change_error, wrong_width
+from logicalrep._roles import CHANGES, ROW_FIELDS, classes, field_name, meaning_of, read_end
+from logicalrep.errors import StreamError
+from logicalrep.stream.decoder import StreamDecoder
+from logicalrep.stream.tracker import TrackedTransaction, TransactionTracker
 
 
 class Change(msgspec.Struct, frozen=True):

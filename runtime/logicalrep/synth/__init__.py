@@ -1,19 +1,19 @@
 """Synthetic databases, and the messages that PostgreSQL would send for their transactions.
 
 A `Scenario` is a synthetic database that a test changes step by step. The scenario yields the stream of the
-database's transactions, and the rows of all tables after each commit. `pgoutput.synth.workload` generates
+database's transactions, and the rows of all tables after each commit. `logicalrep.synth.workload` generates
 large streams for load tests.
 """
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("synth", "numpy", "pyarrow")
 
-from pgoutput.synth.export import write_capture_file, write_recording
-from pgoutput.synth.options import StreamOptions as StreamOptions
-from pgoutput.synth.scenario import MIN_WORK_MEM as MIN_WORK_MEM, Scenario
-from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import ScenarioTransaction, TransactionScope as TransactionScope
+from logicalrep.synth.export import write_capture_file, write_recording
+from logicalrep.synth.options import StreamOptions as StreamOptions
+from logicalrep.synth.scenario import MIN_WORK_MEM as MIN_WORK_MEM, Scenario
+from logicalrep.synth.tables import ScenarioTable
+from logicalrep.synth.transaction import ScenarioTransaction, TransactionScope as TransactionScope
 
 __all__ = [
     "Scenario",

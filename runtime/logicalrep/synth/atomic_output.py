@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import sync_path
+from logicalrep.errors import RecordingError
+from logicalrep.recording import sync_path
 
 _DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

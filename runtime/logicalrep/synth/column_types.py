@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import declared_modifier
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import Type
-from pgoutput.synth.identifiers import qualified, split_qualified_name
+from logicalrep import catalog
+from logicalrep._type_modifiers import declared_modifier
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import Type
+from logicalrep.synth.identifiers import qualified, split_qualified_name
 
 _ALIASES: Final = {
     "bigint": "int8", "int": "int4", "integer": "int4", "smallint": "int2", "boolean": "bool",

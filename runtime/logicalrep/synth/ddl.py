@@ -7,12 +7,12 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import ReplicaIdentity
-from pgoutput.synth.column_types import TypeRegistry
-from pgoutput.synth.identifiers import check_column_names, local_name
-from pgoutput.synth.table_definition import Column, RowFilter, TableDefinition
-from pgoutput.synth.text_format import to_text
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import ReplicaIdentity
+from logicalrep.synth.column_types import TypeRegistry
+from logicalrep.synth.identifiers import check_column_names, local_name
+from logicalrep.synth.table_definition import Column, RowFilter, TableDefinition
+from logicalrep.synth.text_format import to_text
 
 _IDENTITIES: Final = ("default", "nothing", "full")
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from pgoutput.synth.heap_access import CommitEffects
-from pgoutput.synth.table_definition import Cells, TableDefinition, cell
-from pgoutput.synth.tables import ScenarioTable
+from logicalrep.synth.heap_access import CommitEffects
+from logicalrep.synth.table_definition import Cells, TableDefinition, cell
+from logicalrep.synth.tables import ScenarioTable
 
 TableRow: TypeAlias = dict[str, str | None]
 """A row: values in text format by column name; None is NULL."""

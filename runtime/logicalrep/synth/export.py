@@ -10,16 +10,16 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.messages import XLogData
-from pgoutput.recording import SEGMENT_BYTES, SegmentWriter, SessionStart, Source
-from pgoutput.synth.atomic_output import new_output
-from pgoutput.synth.options import StreamOptions
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep import envelope
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.messages import XLogData
+from logicalrep.recording import SEGMENT_BYTES, SegmentWriter, SessionStart, Source
+from logicalrep.synth.atomic_output import new_output
+from logicalrep.synth.options import StreamOptions
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 if TYPE_CHECKING:
-    from pgoutput.synth.scenario import Scenario
+    from logicalrep.synth.scenario import Scenario
 
 _NAME: Final = "synth"
 """Name of database, slot and publication in capture files and recordings of synthetic streams."""

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pgoutput.errors import ScenarioError
-from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
-from pgoutput.synth.tables import Row, ScenarioTable, key_values
-from pgoutput.synth.text_format import to_text
-from pgoutput.synth.wal import TransactionEnd
+from logicalrep.errors import ScenarioError
+from logicalrep.synth.table_definition import Cells, Column, TableDefinition, cell
+from logicalrep.synth.tables import Row, ScenarioTable, key_values
+from logicalrep.synth.text_format import to_text
+from logicalrep.synth.wal import TransactionEnd
 
 Undo: TypeAlias = Callable[[], object]
 """Function that reverts one change of a row or table."""

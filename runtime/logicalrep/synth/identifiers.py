@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pgoutput.errors import ScenarioError
-from pgoutput.wire import is_utf8
+from logicalrep.errors import ScenarioError
+from logicalrep.wire import is_utf8
 
 MAX_NAME_BYTES: Final = 63
 """Maximum length of a name in bytes (NAMEDATALEN less the zero byte). A server cuts off the rest."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import Message
-from pgoutput.stream import encode_for
-from pgoutput.stream.check import HEADER_BYTES, MAX_BYTES as MAX_BYTES
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import Message
+from logicalrep.stream import encode_for
+from logicalrep.stream.check import HEADER_BYTES, MAX_BYTES as MAX_BYTES
 
 _LARGE: Final = 1000
 

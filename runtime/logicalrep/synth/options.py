@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from pgoutput import _protocols
-from pgoutput.messages import Streaming
-from pgoutput.stream import StreamDecoder
-from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS, SERVERS
+from logicalrep import _protocols
+from logicalrep.messages import Streaming
+from logicalrep.stream import StreamDecoder
+from logicalrep.versions import CODECS, LATEST_RELEASED, OPTIONS, SERVERS
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Model of the output plugin pgoutput: Type and Relation messages, row filters, column lists and tuples.
 
-Follows src/backend/replication/pgoutput/pgoutput.c, callback by callback.
+Follows src/backend/replication/logicalrep/pgoutput.c, callback by callback.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import catalog, messages
-from pgoutput._build import build, builder, fitted, placed
-from pgoutput._offsets import layout_of
-from pgoutput._roles import with_meanings
-from pgoutput._servers import FIRST_WITHOUT_EMPTY, first_server
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import Cell, Message, TupleData
-from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
-from pgoutput.synth.wal import (
+from logicalrep import catalog, messages
+from logicalrep._build import build, builder, fitted, placed
+from logicalrep._offsets import layout_of
+from logicalrep._roles import with_meanings
+from logicalrep._servers import FIRST_WITHOUT_EMPTY, first_server
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import Cell, Message, TupleData
+from logicalrep.synth.options import StreamOptions
+from logicalrep.synth.table_definition import Cells, Column, TableDefinition, cell
+from logicalrep.synth.wal import (
     MultiInsert,
     PayloadRecord,
     ReplicationOrigin,
@@ -29,8 +29,8 @@ from pgoutput.synth.wal import (
     TransactionEnd,
     TruncateRecord,
 )
-from pgoutput.values import encode_binary
-from pgoutput.wire import UNCHANGED
+from logicalrep.values import encode_binary
+from logicalrep.wire import UNCHANGED
 
 WriteMessage = Callable[[int, Message], None]
 """Function that sends a message. Arguments: the `wal_start` of the envelope, and the message."""

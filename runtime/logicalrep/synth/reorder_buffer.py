@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput._build import has_batches
-from pgoutput.messages import Message, PrimaryKeepalive, XLogData
-from pgoutput.stream import encode_for
-from pgoutput.synth.options import StreamOptions
-from pgoutput.synth.output_plugin import OutputPlugin
-from pgoutput.synth.wal import (
+from logicalrep._build import has_batches
+from logicalrep.messages import Message, PrimaryKeepalive, XLogData
+from logicalrep.stream import encode_for
+from logicalrep.synth.options import StreamOptions
+from logicalrep.synth.output_plugin import OutputPlugin
+from logicalrep.synth.wal import (
     AnyWalRecord,
     Idle,
     Invalidation,

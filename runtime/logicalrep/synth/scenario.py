@@ -7,22 +7,22 @@ from typing import Any, Final, Literal, overload
 
 import msgspec
 
-from pgoutput._servers import default_server, newest_version, server_version
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import AnyMessage, Message, PrimaryKeepalive, Relation, Streaming, XLogData
-from pgoutput.synth.column_types import TypeRegistry
-from pgoutput.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
-from pgoutput.synth.expected_rows import CommittedState, TableRow, committed_rows, history
-from pgoutput.synth.identifiers import check_schema, local_name, qualified, split_qualified_name
-from pgoutput.synth.message_size import check_message_size
-from pgoutput.synth.options import StreamOptions, require_server
-from pgoutput.synth.output_plugin import OutputPlugin
-from pgoutput.synth.reorder_buffer import ReorderBuffer
-from pgoutput.synth.table_definition import TableDefinition
-from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.text_format import to_text
-from pgoutput.synth.transaction import Database, ScenarioTransaction, logical_message
-from pgoutput.synth.wal import (
+from logicalrep._servers import default_server, newest_version, server_version
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import AnyMessage, Message, PrimaryKeepalive, Relation, Streaming, XLogData
+from logicalrep.synth.column_types import TypeRegistry
+from logicalrep.synth.ddl import add_generated_columns, build_columns, with_publication, with_replica_identity
+from logicalrep.synth.expected_rows import CommittedState, TableRow, committed_rows, history
+from logicalrep.synth.identifiers import check_schema, local_name, qualified, split_qualified_name
+from logicalrep.synth.message_size import check_message_size
+from logicalrep.synth.options import StreamOptions, require_server
+from logicalrep.synth.output_plugin import OutputPlugin
+from logicalrep.synth.reorder_buffer import ReorderBuffer
+from logicalrep.synth.table_definition import TableDefinition
+from logicalrep.synth.tables import ScenarioTable
+from logicalrep.synth.text_format import to_text
+from logicalrep.synth.transaction import Database, ScenarioTransaction, logical_message
+from logicalrep.synth.wal import (
     AnyWalRecord,
     Idle,
     MultiInsert,
@@ -32,7 +32,7 @@ from pgoutput.synth.wal import (
     WriteAheadLog,
     payload_size,
 )
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep.versions import LATEST_RELEASED
 
 _MAX_WAIT_SECONDS: Final = 31_536_000.0
 

@@ -1,7 +1,7 @@
 """Texts that the input function of a type accepts and its output function gives back unchanged.
 
-`pgoutput.values` checks this for the types whose binary format has another form than their text. Here are the
-others, and the rules that neither form shows.
+`logicalrep.values` checks this for the types whose binary format has another form than their text. Here are
+the others, and the rules that neither form shows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn
 from xml.parsers import expat
 
-from pgoutput.synth.identifiers import MAX_NAME_BYTES
-from pgoutput.values import format_jsonb
-from pgoutput.wire import is_utf8
+from logicalrep.synth.identifiers import MAX_NAME_BYTES
+from logicalrep.values import format_jsonb
+from logicalrep.wire import is_utf8
 
 
 def check_text(text: str, type_name: str) -> None:

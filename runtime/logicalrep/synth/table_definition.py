@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pgoutput import catalog
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
-from pgoutput.synth.column_types import ColumnType
-from pgoutput.synth.identifiers import qualified
-from pgoutput.synth.text_format import to_text
+from logicalrep import catalog
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from logicalrep.synth.column_types import ColumnType
+from logicalrep.synth.identifiers import qualified
+from logicalrep.synth.text_format import to_text
 
 Cells: TypeAlias = tuple[str | None, ...]
 """Values of a row in text format, by attribute index. Columns added after the row was written are missing."""

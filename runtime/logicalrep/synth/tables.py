@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from pgoutput.errors import ScenarioError
-from pgoutput.synth.table_definition import Cells, Column, TableDefinition, cell
+from logicalrep.errors import ScenarioError
+from logicalrep.synth.table_definition import Cells, Column, TableDefinition, cell
 
 Key: TypeAlias = tuple[Column, ...]
 """Columns of a unique key."""

@@ -11,12 +11,12 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
-from pgoutput.errors import ScenarioError
-from pgoutput.synth.column_types import ColumnType
-from pgoutput.synth.server_texts import check_text, is_checked
-from pgoutput.values import (
+from logicalrep import catalog
+from logicalrep._type_modifiers import numeric_precision, round_to_precision, string_length
+from logicalrep.errors import ScenarioError
+from logicalrep.synth.column_types import ColumnType
+from logicalrep.synth.server_texts import check_text, is_checked
+from logicalrep.values import (
     decode_binary,
     encode_binary,
     format_float8,
@@ -24,7 +24,7 @@ from pgoutput.values import (
     parse_array,
     quote_array_element,
 )
-from pgoutput.wire import is_utf8
+from logicalrep.wire import is_utf8
 
 _CONTEXT: Final = Context(prec=200_000)
 _INT64: Final = struct.Struct(">q")
@@ -205,4 +205,4 @@ _LIMITS: Final[Mapping[str, Callable[[str, ColumnType], str]]] = {
     "numeric": _limited_numeric,
     "length": _limited_text,
 }
-"""Functions that apply a type modifier to text, by kind of type modifier in `pgoutput.catalog`."""
+"""Functions that apply a type modifier to text, by kind of type modifier in `logicalrep.catalog`."""

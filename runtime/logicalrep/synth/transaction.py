@@ -9,16 +9,16 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from pgoutput._roles import has_role, is_transactional
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import LogicalMessage, Message, MessageFlag, TruncateOption
-from pgoutput.synth import message_size
-from pgoutput.synth.column_types import TypeRegistry
-from pgoutput.synth.ddl import alter_definition
-from pgoutput.synth.heap_access import CommitEffects, HeapAccess, Undo
-from pgoutput.synth.table_definition import Cells
-from pgoutput.synth.tables import Row, ScenarioTable
-from pgoutput.synth.wal import (
+from logicalrep._roles import has_role, is_transactional
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import LogicalMessage, Message, MessageFlag, TruncateOption
+from logicalrep.synth import message_size
+from logicalrep.synth.column_types import TypeRegistry
+from logicalrep.synth.ddl import alter_definition
+from logicalrep.synth.heap_access import CommitEffects, HeapAccess, Undo
+from logicalrep.synth.table_definition import Cells
+from logicalrep.synth.tables import Row, ScenarioTable
+from logicalrep.synth.wal import (
     Invalidation,
     MultiInsert,
     PayloadRecord,
@@ -30,7 +30,7 @@ from pgoutput.synth.wal import (
     cells_size,
     payload_size,
 )
-from pgoutput.wire import is_utf8
+from logicalrep.wire import is_utf8
 
 _MAX_GID_BYTES: Final = 199
 """Maximum length of a gid in bytes (GIDSIZE less the terminating zero byte)."""

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pgoutput.messages import Message
-from pgoutput.synth.table_definition import Cells, TableDefinition
-from pgoutput.wire import from_datetime
+from logicalrep.messages import Message
+from logicalrep.synth.table_definition import Cells, TableDefinition
+from logicalrep.wire import from_datetime
 
 FIRST_NORMAL_OID: Final = 16384
 """First OID of user-created objects (transam.h, FirstNormalObjectId)."""

@@ -12,18 +12,18 @@
 
 from __future__ import annotations
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("replica", "deltalake", "numpy", "pyarrow", "pyroaring")
 
-from pgoutput.targets.parquet import (
+from logicalrep.targets.parquet import (
     FILE_BYTES as FILE_BYTES,
     ParquetWriter as ParquetWriter,
     read_groups as read_groups,
     read_parquet as read_parquet,
 )
-from pgoutput.targets.partitions import parse_partition as parse_partition
-from pgoutput.targets.protocol import (
+from logicalrep.targets.partitions import parse_partition as parse_partition
+from logicalrep.targets.protocol import (
     KEY as KEY,
     NO_ROWS as NO_ROWS,
     NOTHING as NOTHING,
@@ -39,7 +39,7 @@ from pgoutput.targets.protocol import (
     Version as Version,
     Writer as Writer,
 )
-from pgoutput.targets.registry import (
+from logicalrep.targets.registry import (
     DROPPED as DROPPED,
     MAY_DIFFER as MAY_DIFFER,
     NAME as NAME,
@@ -72,7 +72,7 @@ from pgoutput.targets.registry import (
     table_names as table_names,
     unregistered_tables as unregistered_tables,
 )
-from pgoutput.targets.small_files import (
+from logicalrep.targets.small_files import (
     create_file as create_file,
     read_file as read_file,
     remove_file as remove_file,

@@ -1,6 +1,6 @@
 """The metadata in which a table's commits describe their changes, in each table format.
 
-If pgoutput adds or removes data files in a commit, the metadata of the commit contain the position of the
+If logicalrep adds or removes data files in a commit, the metadata of the commit contain the position of the
 table after the commit. If the commit applies changes, its metadata also contain the commit LSN of the first
 change and the last commit time. A commit that changes rows, and has no position in its metadata,
 was made by another program.
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.protocol import NOTHING, ChangeRange, Position, State, Version
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.protocol import NOTHING, ChangeRange, Position, State, Version
 
-KEYS: Final = ("pgoutput.commit_lsn", "pgoutput.position", "pgoutput.row")
+KEYS: Final = ("logicalrep.commit_lsn", "logicalrep.position", "logicalrep.row")
 """Keys in the metadata of a commit; the values are the three numbers of a `Position`."""
 
-_FIRST_LSN: Final = "pgoutput.first_commit_lsn"
+_FIRST_LSN: Final = "logicalrep.first_commit_lsn"
 """Key in the metadata of a commit; the value is the commit LSN of its first change."""
 
-_COMMIT_TIME: Final = "pgoutput.commit_time"
+_COMMIT_TIME: Final = "logicalrep.commit_time"
 """Key in the metadata of a commit; the value is `ChangeRange.commit_time`. There is no key for None."""
 
 
@@ -101,7 +101,7 @@ def version_before(commits: Iterable[Commit], newest: int, place: Location, lsn:
     if applied is None:
         raise ReplicaError(
             f"{place}: the LSN up to which changes were applied is not in the remaining log of the table. "
-            "Apply new changes with `pgoutput replicate`, then repeat this command"
+            "Apply new changes with `logicalrep replicate`, then repeat this command"
         )
     return Version(number, applied)
 

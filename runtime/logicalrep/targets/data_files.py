@@ -13,16 +13,16 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import fs
 
-from pgoutput._text import bounded, one_line
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import Location, ObjectStore, StoreUnavailable, sync_path
+from logicalrep._text import bounded, one_line
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import Location, ObjectStore, StoreUnavailable, sync_path
 
 _CAUSE_CHARACTERS: Final = 250
 """Largest number of characters of a cause in an error; delta-rs adds backtraces and structures."""
 
 LOST: Final = (
-    "If files are lost or damaged, put them back, copy the rows of the table again (`pgoutput snapshot`; not "
-    "with --history), or build the table anew (`pgoutput replicate --reset-table`)"
+    "If files are lost or damaged, put them back, copy the rows of the table again (`logicalrep snapshot`; "
+    "not with --history), or build the table anew (`logicalrep replicate --reset-table`)"
 )
 """What to do if files of a table are lost or damaged, as the last sentence of an error."""
 

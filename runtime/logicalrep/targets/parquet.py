@@ -11,10 +11,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.data_files import LOST, NewFile, table_error
-from pgoutput.targets.protocol import DataFile, RowGroup
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.data_files import LOST, NewFile, table_error
+from logicalrep.targets.protocol import DataFile, RowGroup
 
 FILE_BYTES: Final = 32 << 20
 """Size in bytes at which a data file is complete; further rows are written to a new file."""

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import dates_as_integers
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.parquet import ParquetWriter
-from pgoutput.targets.protocol import DataFile
+from logicalrep._arrays import dates_as_integers
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.parquet import ParquetWriter
+from logicalrep.targets.protocol import DataFile
 
 _MAX_OPEN: Final = 64
 """Maximum number of partitions whose files are open; together, they buffer up to `FILE_BYTES` in memory."""

@@ -3,7 +3,7 @@
 A table consists of data files, which hold rows and are never changed. A row is identified by its data file
 and its number in the file. A commit adds and removes data files, and may delete single rows of the
 remaining files. Each commit makes the next version of the table.
-`pgoutput.targets.delta` and `pgoutput.targets.iceberg` implement this interface.
+`logicalrep.targets.delta` and `logicalrep.targets.iceberg` implement this interface.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from pgoutput._arrays import Numbers
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
+from logicalrep._arrays import Numbers
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
 
-KEY: Final = "pgoutput.key"
+KEY: Final = "logicalrep.key"
 """Key of a table property; the value is a JSON array of the names of the columns that identify a row."""
 
-RENAMED: Final = b"pgoutput.renamed"
+RENAMED: Final = b"logicalrep.renamed"
 """Key in the metadata of a renamed column, in a schema that a commit sets; the value is the old name.
 
 Tables do not store this key.
@@ -303,7 +303,7 @@ class TableFormat(Protocol):
 
     @property
     def types(self) -> Mapping[int, pa.DataType]:
-        """Arrow types of columns by type OID, where they differ from `pgoutput.values.arrow_type`."""
+        """Arrow types of columns by type OID, where they differ from `logicalrep.values.arrow_type`."""
 
     def open(self, place: Location, version: int | None = None) -> Table | None:
         """Return the table at a place; None if there is none.

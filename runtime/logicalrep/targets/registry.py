@@ -21,13 +21,13 @@ from typing import Final, TypeVar
 import msgspec
 import pyarrow as pa
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import GoneTable, Location, locate
-from pgoutput.targets.delta import DeltaFormat
-from pgoutput.targets.partitions import PartitionField
-from pgoutput.targets.protocol import KEY, ConflictError, Table, TableFormat
-from pgoutput.targets.small_files import read_file, remove_file, write_file
-from pgoutput.wire import format_time
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import GoneTable, Location, locate
+from logicalrep.targets.delta import DeltaFormat
+from logicalrep.targets.partitions import PartitionField
+from logicalrep.targets.protocol import KEY, ConflictError, Table, TableFormat
+from logicalrep.targets.small_files import read_file, remove_file, write_file
+from logicalrep.wire import format_time
 
 T = TypeVar("T")
 
@@ -35,20 +35,20 @@ _ATTEMPTS: Final = 10
 
 _FORMAT_FILE: Final = "_iceberg.json"
 
-OID: Final = "pgoutput.relation_oid"
+OID: Final = "logicalrep.relation_oid"
 """Key of a Delta table property; the value is the OID of the relation."""
-NAMESPACE: Final = "pgoutput.relation_namespace"
+NAMESPACE: Final = "logicalrep.relation_namespace"
 """Key of a Delta table property; the value is the current namespace of the relation."""
-NAME: Final = "pgoutput.relation_name"
+NAME: Final = "logicalrep.relation_name"
 """Key of a Delta table property; the value is the current name of the relation."""
-SINCE: Final = "pgoutput.relation_name_since"
+SINCE: Final = "logicalrep.relation_name_since"
 """Key of a Delta table property; the value is the position in the recording since which the relation has its
 name."""
-RECORDING: Final = "pgoutput.recording"
+RECORDING: Final = "logicalrep.recording"
 """Key of a Delta table property; the value is the recording's UUID, or empty without a recording."""
-MAY_DIFFER: Final = "pgoutput.may_differ"
+MAY_DIFFER: Final = "logicalrep.may_differ"
 """Key of a Delta table property; the value is a JSON array of the reasons why the table may differ."""
-DROPPED: Final = "pgoutput.dropped"
+DROPPED: Final = "logicalrep.dropped"
 """Key of a Delta table property; the value is a `GoneTable` as JSON: when the relation was dropped."""
 
 THREADS: Final = 16
@@ -107,7 +107,7 @@ def table_names(target: Location) -> list[str]:
 
 
 def column_types(target: Location) -> Mapping[int, pa.DataType]:
-    """Return a target's Arrow types by type OID, where they differ from `pgoutput.values.arrow_type`.
+    """Return a target's Arrow types by type OID, where they differ from `logicalrep.values.arrow_type`.
 
     Raises:
         ReplicaError: The target cannot be read.
@@ -121,7 +121,7 @@ def open_format(catalog: IcebergCatalog) -> TableFormat:
     Raises:
         MissingExtraError: The package pyiceberg is not installed.
     """
-    from pgoutput.targets.iceberg import IcebergFormat  # only here: it needs an extra
+    from logicalrep.targets.iceberg import IcebergFormat  # only here: it needs an extra
 
     return IcebergFormat(catalog.name, catalog.namespace, catalog.partition)
 
@@ -200,7 +200,7 @@ def find_table(target: Location, oid: int) -> Table | None:
     if registered:
         raise ReplicaError(
             f"{target / registered}: the table of the relation with OID {oid} is missing. "
-            "Put the table back, or build it anew (`pgoutput replicate --reset-table`)"
+            "Put the table back, or build it anew (`logicalrep replicate --reset-table`)"
         )
     return None
 
@@ -318,7 +318,7 @@ def missing_entry(target: Location, oid: int) -> ReplicaError:
     """Return an error for a table that has no file in the registry."""
     return ReplicaError(
         f"{target / _FOLDER / str(oid)}: the file is missing, but the target has the table of this relation. "
-        "To write the file again, run `pgoutput replicate`"
+        "To write the file again, run `logicalrep replicate`"
     )
 
 
@@ -338,7 +338,7 @@ def decode_dropped(table: Table) -> GoneTable | None:
     """Return the `GoneTable` that a Delta table stores once its relation was dropped; None before.
 
     Raises:
-        ValueError: The table property `pgoutput.dropped` is not JSON of a `GoneTable`.
+        ValueError: The table property `logicalrep.dropped` is not JSON of a `GoneTable`.
     """
     text = table.properties.get(DROPPED)
     return msgspec.json.decode(text, type=GoneTable) if text else None

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from pgoutput import recording
-from pgoutput._text import one_line
-from pgoutput.errors import RecordingError, ReplicaError
-from pgoutput.recording import (
+from logicalrep import recording
+from logicalrep._text import one_line
+from logicalrep.errors import RecordingError, ReplicaError
+from logicalrep.recording import (
     Location,
     ObjectStore,
     StoreUnavailable,
@@ -21,7 +21,7 @@ from pgoutput.recording import (
     replace_file,
     sync_path,
 )
-from pgoutput.targets.protocol import ConflictError
+from logicalrep.targets.protocol import ConflictError
 
 
 def read_file(place: Location) -> str:

@@ -6,7 +6,8 @@
 - `broken_streams` is a strategy of streams with one fault. `corruptions(stream)` is a strategy that applies
   one fault to `stream`. `FAULTS` lists the kinds of faults.
 - `Server` serves a scenario or recording to real replication clients, in a process of its own.
-- The pytest fixtures `pgoutput_stream` and `pgoutput_server` are available wherever pgoutput is installed.
+- The pytest fixtures `logicalrep_stream` and `logicalrep_server` are available wherever logicalrep is
+  installed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 if TYPE_CHECKING:
-    from pgoutput.testing.example import shop
-    from pgoutput.testing.faults import FAULTS, Corruption, Stream, corruptions
-    from pgoutput.testing.server import Server
-    from pgoutput.testing.strategies import broken_streams, scenarios, streams
+    from logicalrep.testing.example import shop
+    from logicalrep.testing.faults import FAULTS, Corruption, Stream, corruptions
+    from logicalrep.testing.server import Server
+    from logicalrep.testing.strategies import broken_streams, scenarios, streams
 
 __all__ = [
     "FAULTS",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Unpack
 
-from pgoutput.synth import Scenario, ScenarioTable, TransactionScope
-from pgoutput.testing.options import ScenarioOptions
+from logicalrep.synth import Scenario, ScenarioTable, TransactionScope
+from logicalrep.testing.options import ScenarioOptions
 
 _LARGE_LENGTH: Final = 3000
 """Number of characters of a text that is stored out of line (TOAST), so that updates of other columns do not

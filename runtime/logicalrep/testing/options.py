@@ -1,14 +1,14 @@
-"""Types of the keyword arguments of `pgoutput.synth.Scenario`."""
+"""Types of the keyword arguments of `logicalrep.synth.Scenario`."""
 
 from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from pgoutput.messages import Streaming
+from logicalrep.messages import Streaming
 
 
 class ScenarioOptions(TypedDict, total=False):
-    """Keyword arguments of `pgoutput.synth.Scenario`, which documents them."""
+    """Keyword arguments of `logicalrep.synth.Scenario`, which documents them."""
 
     server: int
     """Major version of the server. Strategies draw a random version by default."""

@@ -1,4 +1,4 @@
-"""Format a `pgoutput.synth.programs.Program` as Python code that can be copied into a test."""
+"""Format a `logicalrep.synth.programs.Program` as Python code that can be copied into a test."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Message
-from pgoutput.synth import Scenario
-from pgoutput.synth.programs import Program, Step, TableDefinition
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Message
+from logicalrep.synth import Scenario
+from logicalrep.synth.programs import Program, Step, TableDefinition
 
 
 def format_program(program: Program, options: Mapping[str, Any]) -> str:
     """Return Python code that creates a `Scenario` with the options `options` and runs the program."""
     arguments = _format_non_defaults(options, Scenario.__init__.__kwdefaults__)
-    lines = ["from pgoutput.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
+    lines = ["from logicalrep.synth import Scenario", "", f"db = Scenario({arguments.removeprefix(', ')})"]
     if any(step.method == "send" for step in program.steps):
-        lines.insert(0, "from pgoutput.jsonlines import from_json")
+        lines.insert(0, "from logicalrep.jsonlines import from_json")
     lines += [f"db.enum({name!r})" for name in program.enums]
     lines += [f"db.domain({name!r}, {base!r})" for name, base in program.domains.items()]
     lines += map(_format_table, program.tables)

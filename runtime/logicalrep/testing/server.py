@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput.messages import Relation
-from pgoutput.standin import Faults, RecordedSource, StandIn
-from pgoutput.synth import Scenario
+from logicalrep.messages import Relation
+from logicalrep.standin import Faults, RecordedSource, StandIn
+from logicalrep.synth import Scenario
 
 _SHUTDOWN_SECONDS: Final = 10.0
 """Seconds that the server's process has to end; after that, the process is killed."""
@@ -58,7 +58,7 @@ class Server:
         wal_sender_timeout: float = 60.0,
     ) -> None:
         if not isinstance(faults, Faults | None):
-            raise TypeError(f"faults must be a pgoutput.standin.Faults, not {type(faults).__name__}")
+            raise TypeError(f"faults must be a logicalrep.standin.Faults, not {type(faults).__name__}")
         self.dsn: str = ""
         self.port: int = 0
         self._source = source
@@ -76,7 +76,7 @@ class Server:
         pipe = subprocess.PIPE
         with ExitStack() as stack:
             process = self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pgoutput.testing.server"], stdin=pipe, stdout=pipe
+                [sys.executable, "-P", "-m", "logicalrep.testing.server"], stdin=pipe, stdout=pipe
             )
             stack.callback(self._stop)
             assert process.stdin is not None

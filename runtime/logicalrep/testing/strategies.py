@@ -10,15 +10,15 @@ from typing import Any, Final, Unpack
 
 from hypothesis import note, strategies as st
 
-from pgoutput import strategies
-from pgoutput._roles import classes
-from pgoutput.messages import LogicalMessage, Message
-from pgoutput.synth import MIN_WORK_MEM, Scenario
-from pgoutput.synth.programs import generate_program
-from pgoutput.testing.faults import Corruption, Stream, corruptions
-from pgoutput.testing.options import ScenarioOptions
-from pgoutput.testing.python_source import format_program
-from pgoutput.versions import CODECS, LATEST_RELEASED, OPTIONS
+from logicalrep import strategies
+from logicalrep._roles import classes
+from logicalrep.messages import LogicalMessage, Message
+from logicalrep.synth import MIN_WORK_MEM, Scenario
+from logicalrep.synth.programs import generate_program
+from logicalrep.testing.faults import Corruption, Stream, corruptions
+from logicalrep.testing.options import ScenarioOptions
+from logicalrep.testing.python_source import format_program
+from logicalrep.versions import CODECS, LATEST_RELEASED, OPTIONS
 
 _DEPENDENT_OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
     "proto_version": tuple(version for version in CODECS if version <= LATEST_RELEASED),

@@ -21,7 +21,7 @@ function                    conversion
 ==========================  =====================================================================
 
 A function that takes cells returns the same for the text format and for the binary format of a value;
-`to_text` lists the exceptions. `pgoutput.catalog` lists the built-in types.
+`to_text` lists the exceptions. `logicalrep.catalog` lists the built-in types.
 
 The functions for Arrow arrays and Arrow types need pyarrow. All other functions work without pyarrow, in the
 core install.
@@ -32,31 +32,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from pgoutput.values.binary_from_cells import encode_binary, to_binary
-from pgoutput.values.builtin_types import base_types as base_types
-from pgoutput.values.forms.floats import format_float4 as format_float4, format_float8 as format_float8
-from pgoutput.values.literals import (
+from logicalrep.values.binary_from_cells import encode_binary, to_binary
+from logicalrep.values.builtin_types import base_types as base_types
+from logicalrep.values.forms.floats import format_float4 as format_float4, format_float8 as format_float8
+from logicalrep.values.literals import (
     format_jsonb as format_jsonb,
     parse_array as parse_array,
     quote_array_element as quote_array_element,
 )
-from pgoutput.values.python_from_cells import to_python
-from pgoutput.values.text_from_cells import Rescued as Rescued, decode_binary, to_text
+from logicalrep.values.python_from_cells import to_python
+from logicalrep.values.text_from_cells import Rescued as Rescued, decode_binary, to_text
 
 if TYPE_CHECKING:
-    from pgoutput.values.arrow_from_cells import to_arrow
-    from pgoutput.values.arrow_types import (
+    from logicalrep.values.arrow_from_cells import to_arrow
+    from logicalrep.values.arrow_types import (
         UUID_TYPE as UUID_TYPE,
         arrow_type,
         common_type as common_type,
         default_type as default_type,
     )
-    from pgoutput.values.fixed_width import (
+    from logicalrep.values.fixed_width import (
         fixed_array as fixed_array,
         fixed_reader as fixed_reader,
         read_fixed_texts as read_fixed_texts,
     )
-    from pgoutput.values.text_from_arrow import from_arrow
+    from logicalrep.values.text_from_arrow import from_arrow
 
 __all__ = [
     "arrow_type",
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("numpy", "pyarrow"):
             raise
-        text = f"{__name__}.{name} needs pyarrow: pip install 'pgoutput[arrow]'"
+        text = f"{__name__}.{name} needs pyarrow: pip install 'logicalrep[arrow]'"
         raise ModuleNotFoundError(text, name="pyarrow") from None
     globals()[name] = value
     return value

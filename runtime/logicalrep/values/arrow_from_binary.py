@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput.messages import Cell
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+from logicalrep import catalog
+from logicalrep.messages import Cell
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _NUMBERS: Final = {
     "int2send": "h",

@@ -10,16 +10,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import from_buffers, replace_rows, value_bytes
-from pgoutput.messages import Cell
-from pgoutput.values.arrow_from_binary import convert_directly
-from pgoutput.values.arrow_types import UUID_TYPE, arrow_type
-from pgoutput.values.builtin_types import array_delimiter
-from pgoutput.values.fixed_width import read_fixed_texts
-from pgoutput.values.forms.datetimes import SECOND
-from pgoutput.values.literals import parse_array
-from pgoutput.values.text_from_cells import Rescued, read_cells, require_sequence
-from pgoutput.wire import NO_TEXT, UNIX_YEAR_1, UNIX_YEAR_10000
+from logicalrep._arrays import from_buffers, replace_rows, value_bytes
+from logicalrep.messages import Cell
+from logicalrep.values.arrow_from_binary import convert_directly
+from logicalrep.values.arrow_types import UUID_TYPE, arrow_type
+from logicalrep.values.builtin_types import array_delimiter
+from logicalrep.values.fixed_width import read_fixed_texts
+from logicalrep.values.forms.datetimes import SECOND
+from logicalrep.values.literals import parse_array
+from logicalrep.values.text_from_cells import Rescued, read_cells, require_sequence
+from logicalrep.wire import NO_TEXT, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?"
 _DATE = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"

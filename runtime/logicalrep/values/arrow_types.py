@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import numeric_modifier, numeric_precision
+from logicalrep import catalog
+from logicalrep._type_modifiers import numeric_modifier, numeric_precision
 
 _ARROW_TYPES: Final = {
     "bool": pa.bool_(),
@@ -24,7 +24,7 @@ _ARROW_TYPES: Final = {
     "timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"),
     "decimal128(20, 0)": pa.decimal128(20, 0),
 }
-"""Arrow types, by the name that `pgoutput.catalog` gives them."""
+"""Arrow types, by the name that `logicalrep.catalog` gives them."""
 
 UUID_TYPE: Final = pa.binary(16)
 """Arrow type of uuid columns in table formats that have a UUID type: 16 bytes per value."""

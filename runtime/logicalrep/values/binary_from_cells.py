@@ -6,10 +6,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from pgoutput.messages import Cell
-from pgoutput.values.builtin_types import describe_type
-from pgoutput.values.forms import input_function
-from pgoutput.values.forms.parsing import InputFunction
+from logicalrep.messages import Cell
+from logicalrep.values.builtin_types import describe_type
+from logicalrep.values.forms import input_function
+from logicalrep.values.forms.parsing import InputFunction
 
 _MAX_SHOWN: Final = 60
 """Number of characters of a value that an error message shows."""

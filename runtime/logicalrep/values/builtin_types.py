@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import catalog
-from pgoutput.messages import Relation, RelationColumn, Type
+from logicalrep import catalog
+from logicalrep.messages import Relation, RelationColumn, Type
 
 VECTOR_ELEMENTS: Final = {"int2vector": "int2", "oidvector": "oid"}
 """Name of the element type, by name of the vector type."""

@@ -1,4 +1,4 @@
-"""Read texts of fixed-width values with the compiled kernel (`pgoutput.compiled.kernel`)."""
+"""Read texts of fixed-width values with the compiled kernel (`logicalrep.compiled.kernel`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import compiled
-from pgoutput._arrays import Numbers, byte_values, from_buffers, mask_bits, value_bytes, value_offsets
+from logicalrep import compiled
+from logicalrep._arrays import Numbers, byte_values, from_buffers, mask_bits, value_bytes, value_offsets
 
 _MAX_SCALE: Final = 18
 

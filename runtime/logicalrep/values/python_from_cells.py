@@ -12,13 +12,13 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from pgoutput import catalog
-from pgoutput.messages import Cell
-from pgoutput.values.builtin_types import array_delimiter
-from pgoutput.values.forms.datetimes import interval_in
-from pgoutput.values.literals import parse_array_literal
-from pgoutput.values.text_from_cells import decode_binary
-from pgoutput.wire import UNCHANGED
+from logicalrep import catalog
+from logicalrep.messages import Cell
+from logicalrep.values.builtin_types import array_delimiter
+from logicalrep.values.forms.datetimes import interval_in
+from logicalrep.values.literals import parse_array_literal
+from logicalrep.values.text_from_cells import decode_binary
+from logicalrep.wire import UNCHANGED
 
 _Loader: TypeAlias = Callable[[str], Any]
 """A function from a value's text to a Python object; raises ValueError, ArithmeticError (also OverflowError)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog, compiled
-from pgoutput._arrays import (
+from logicalrep import catalog, compiled
+from logicalrep._arrays import (
     byte_values,
     data_buffer,
     from_buffers,
@@ -20,11 +20,11 @@ from pgoutput._arrays import (
     raw_buffers,
     value_offsets,
 )
-from pgoutput.values.arrow_types import UUID_TYPE, arrow_type
-from pgoutput.values.builtin_types import array_delimiter, describe_type
-from pgoutput.values.forms import datetimes
-from pgoutput.values.forms.floats import format_float4, format_float8
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
+from logicalrep.values.arrow_types import UUID_TYPE, arrow_type
+from logicalrep.values.builtin_types import array_delimiter, describe_type
+from logicalrep.values.forms import datetimes
+from logicalrep.values.forms.floats import format_float4, format_float8
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, UNIX_YEAR_1, UNIX_YEAR_10000
 
 _DAY: Final = 86_400_000_000
 _FLOAT4_PLAIN: Final = (1e-4, 1e6)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import TypeAlias
 
-from pgoutput.messages import Cell
-from pgoutput.values.builtin_types import describe_type
-from pgoutput.values.forms import output_function
-from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS
-from pgoutput.wire import UNCHANGED, hex_text, stored_text
+from logicalrep.messages import Cell
+from logicalrep.values.builtin_types import describe_type
+from logicalrep.values.forms import output_function
+from logicalrep.values.forms.parsing import INVALID_VALUE_ERRORS
+from logicalrep.wire import UNCHANGED, hex_text, stored_text
 
 Rescued: TypeAlias = dict[int, str | None]
 """By row (from 0), the cells that are NULL in a column's array but not in the tuple: the text of a rescued

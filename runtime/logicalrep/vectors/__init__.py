@@ -10,15 +10,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pgoutput._extras import require
-from pgoutput.vectors.answers import answer as answer
-from pgoutput.vectors.judging import Verdict
-from pgoutput.vectors.kit import read_kit as read_kit
-from pgoutput.vectors.model import Request as Request, Vector
-from pgoutput.vectors.running import run_decoder
+from logicalrep._extras import require
+from logicalrep.vectors.answers import answer as answer
+from logicalrep.vectors.judging import Verdict
+from logicalrep.vectors.kit import read_kit as read_kit
+from logicalrep.vectors.model import Request as Request, Vector
+from logicalrep.vectors.running import run_decoder
 
 if TYPE_CHECKING:
-    from pgoutput.vectors.building import build_vectors, write_kit
+    from logicalrep.vectors.building import build_vectors, write_kit
 
 __all__ = [
     "Vector",

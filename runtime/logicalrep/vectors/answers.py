@@ -1,19 +1,19 @@
-"""Answer requests with pgoutput's own decoder, for the command `pgoutput vectors decode`."""
+"""Answer requests with logicalrep's own decoder, for the command `logicalrep vectors decode`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pgoutput import envelope
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.jsonlines import to_json
-from pgoutput.stream import StreamDecoder, Tables, Transaction, Transactions
-from pgoutput.vectors.model import Answer, Json, Request
-from pgoutput.wire import format_lsn
+from logicalrep import envelope
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.jsonlines import to_json
+from logicalrep.stream import StreamDecoder, Tables, Transaction, Transactions
+from logicalrep.vectors.model import Answer, Json, Request
+from logicalrep.wire import format_lsn
 
 
 def answer(request: Request) -> Answer:
-    """Return pgoutput's answer to a request: the decoded messages, up to an invalid message and its error.
+    """Return logicalrep's answer to a request: the decoded messages, up to an invalid message and its error.
 
     If the messages are a whole stream, the answer also has the committed transactions and, without the option
     `binary`, the rows of each table after these transactions.

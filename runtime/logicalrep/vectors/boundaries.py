@@ -1,13 +1,13 @@
-"""Boundary values of the fields of messages, derived from the layouts in `pgoutput._protocols`."""
+"""Boundary values of the fields of messages, derived from the layouts in `logicalrep._protocols`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from pgoutput import _protocols, messages
-from pgoutput._layout import Field
-from pgoutput.wire import UNCHANGED
+from logicalrep import _protocols, messages
+from logicalrep._layout import Field
+from logicalrep.wire import UNCHANGED
 
 Choice: TypeAlias = tuple[str, Any]
 """A boundary value of a field, as (name of the value, value)."""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from pgoutput import __version__, _protocols
-from pgoutput.vectors.illegal import illegal_envelope_vectors, illegal_vectors
-from pgoutput.vectors.kit import MANIFEST
-from pgoutput.vectors.kit_schema import schema
-from pgoutput.vectors.legal import VERSIONS, envelope_vectors, message_vectors
-from pgoutput.vectors.model import FORMAT, File, Manifest, Vector
-from pgoutput.vectors.streams import SEED, capture_vectors, stream_vectors
+from logicalrep import __version__, _protocols
+from logicalrep.vectors.illegal import illegal_envelope_vectors, illegal_vectors
+from logicalrep.vectors.kit import MANIFEST
+from logicalrep.vectors.kit_schema import schema
+from logicalrep.vectors.legal import VERSIONS, envelope_vectors, message_vectors
+from logicalrep.vectors.model import FORMAT, File, Manifest, Vector
+from logicalrep.vectors.streams import SEED, capture_vectors, stream_vectors
 
 
 def build_vectors(captures: Iterable[str | Path] = ()) -> Iterator[Vector]:
@@ -60,7 +60,7 @@ def write_kit(folder: str | Path, captures: Iterable[str | Path] = ()) -> Manife
         files.append(File(path=name, vectors=count, sha256=digest.hexdigest()))
     manifest = Manifest(
         format=FORMAT,
-        pgoutput=__version__,
+        logicalrep=__version__,
         spec=spec_digest(),
         seed=SEED,
         vectors=groups.total(),

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from pgoutput import _protocols, envelope
-from pgoutput._build import fitted
-from pgoutput._layout import Field, Message, sides
-from pgoutput._roles import classes
-from pgoutput._walk import Piece, walk
-from pgoutput.errors import DecodeError
-from pgoutput.jsonlines import to_json
-from pgoutput.stream import StreamDecoder, encode_for
-from pgoutput.vectors.legal import Context, Sample, contexts, envelope_vectors, samples
-from pgoutput.vectors.model import Fault, Kind, Options, Vector
+from logicalrep import _protocols, envelope
+from logicalrep._build import fitted
+from logicalrep._layout import Field, Message, sides
+from logicalrep._roles import classes
+from logicalrep._walk import Piece, walk
+from logicalrep.errors import DecodeError
+from logicalrep.jsonlines import to_json
+from logicalrep.stream import StreamDecoder, encode_for
+from logicalrep.vectors.legal import Context, Sample, contexts, envelope_vectors, samples
+from logicalrep.vectors.model import Fault, Kind, Options, Vector
 
 _BASES: Final = re.compile(r"usual|key=text|old=text|new=binary")
 """Matches the names of the legal messages to which faults are applied."""
@@ -124,7 +124,7 @@ def _field(layout: Message, path: str) -> Field | None:
 def _vector(
     context: Context, name: str, fault: _Fault, options: Options, before: Sequence[Any]
 ) -> Iterator[Vector]:
-    """Yield a vector whose last message is illegal; nothing if pgoutput can decode this message.
+    """Yield a vector whose last message is illegal; nothing if logicalrep can decode this message.
 
     Args:
         context: The context of the messages.

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pgoutput.vectors.model import Answer, Json, Vector
+from logicalrep.vectors.model import Answer, Json, Vector
 
 Outcome = Literal["passed", "failed", "skipped"]
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingError
-from pgoutput.vectors.model import FORMAT, Manifest, Vector
+from logicalrep.errors import RecordingError
+from logicalrep.vectors.model import FORMAT, Manifest, Vector
 
 MANIFEST: Final = "manifest.json"
 """Name of the file that lists the other files of a kit."""
@@ -27,11 +27,11 @@ def read_kit(folder: str | Path) -> Iterator[Vector]:
         if manifest.format != FORMAT:
             raise RecordingError(
                 f"{path}: expected format {FORMAT} of the kit, found format {manifest.format}: "
-                "write the kit again with `pgoutput vectors`"
+                "write the kit again with `logicalrep vectors`"
             )
         for one in manifest.files:
             path = Path(folder, one.path)
             for line in path.read_bytes().splitlines():
                 yield msgspec.json.decode(line, type=Vector)
     except (OSError, msgspec.MsgspecError) as error:
-        raise RecordingError(f"{path}: not a kit of test vectors of `pgoutput vectors`: {error}") from None
+        raise RecordingError(f"{path}: not a kit of test vectors of `logicalrep vectors`: {error}") from None

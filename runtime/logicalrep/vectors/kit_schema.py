@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import _protocols, messages
-from pgoutput._layout import Field, Message
-from pgoutput.vectors.model import Answer, Json, Manifest, Request, Vector
+from logicalrep import _protocols, messages
+from logicalrep._layout import Field, Message
+from logicalrep.vectors.model import Answer, Json, Manifest, Request, Vector
 
 _REF: Final = "#/$defs/{name}"
 _HEX: Final[Json] = {"type": "string", "pattern": "^([0-9a-f]{2})*$"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from pgoutput import _protocols, envelope
-from pgoutput._build import fitted
-from pgoutput._layout import Field, Message, Protocol
-from pgoutput._roles import CHANGES, ROW_FIELDS, meaning_of, tuples
-from pgoutput._walk import applies
-from pgoutput.errors import EncodeError
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import (
+from logicalrep import _protocols, envelope
+from logicalrep._build import fitted
+from logicalrep._layout import Field, Message, Protocol
+from logicalrep._roles import CHANGES, ROW_FIELDS, meaning_of, tuples
+from logicalrep._walk import applies
+from logicalrep.errors import EncodeError
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import (
     AnyMessage,
     ColumnFlag,
     Relation,
@@ -20,10 +20,10 @@ from pgoutput.messages import (
     ReplicaIdentity,
     Streaming,
 )
-from pgoutput.stream import encode_for
-from pgoutput.vectors.boundaries import EXTREME, choices
-from pgoutput.vectors.model import Options, Vector
-from pgoutput.versions import LATEST_RELEASED, OPTIONS
+from logicalrep.stream import encode_for
+from logicalrep.vectors.boundaries import EXTREME, choices
+from logicalrep.vectors.model import Options, Vector
+from logicalrep.versions import LATEST_RELEASED, OPTIONS
 
 VERSIONS: Final = tuple(version for version in _protocols.VERSIONS if version <= LATEST_RELEASED)
 """The released protocol versions."""

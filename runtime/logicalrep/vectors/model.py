@@ -6,13 +6,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pgoutput.messages import Streaming
+from logicalrep.messages import Streaming
 
 FORMAT: Final = 1
 """Version of the format of kits, requests and answers."""
 
 Json = dict[str, Any]
-"""A JSON object. Messages have the form of `pgoutput.jsonlines`."""
+"""A JSON object. Messages have the form of `logicalrep.jsonlines`."""
 
 Kind = Literal["truncated", "trailing", "tag", "value", "size", "version", "context"]
 
@@ -63,7 +63,7 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Name of the vector, unique in the kit, such as `v2/on/block/Insert/new=null`."""
     group: str
-    """What the vector tests, such as `binary`. `pgoutput vectors run` counts results by group."""
+    """What the vector tests, such as `binary`. `logicalrep vectors run` counts results by group."""
     version: int | None
     """Protocol version; None for messages of the streaming replication protocol (XLogData, …)."""
     options: Options
@@ -121,8 +121,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     """Version of the kit's format."""
-    pgoutput: str
-    """Version of pgoutput that wrote the kit."""
+    logicalrep: str
+    """Version of logicalrep that wrote the kit."""
     spec: str
     """SHA-256 of the layouts of all messages, in hex."""
     seed: int

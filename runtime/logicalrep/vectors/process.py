@@ -14,8 +14,8 @@ from typing import Final, Self
 
 import msgspec
 
-from pgoutput.errors import PgoutputError
-from pgoutput.vectors.model import Answer, Request
+from logicalrep.errors import LogicalrepError
+from logicalrep.vectors.model import Answer, Request
 
 _CHUNK: Final = 1 << 16
 _MAX_ANSWER: Final = 16 << 20
@@ -73,7 +73,7 @@ class DecoderProcess:
         Raises:
             DecoderFailed: The process ended, took too long, or wrote no valid answer. The next request starts
                 the process again.
-            PgoutputError: The decoder has failed `_MAX_FAILURES` times and has never given a valid answer.
+            LogicalrepError: The decoder has failed `_MAX_FAILURES` times and has never given a valid answer.
             OSError: The program cannot be started.
         """
         try:
@@ -93,7 +93,7 @@ class DecoderProcess:
         self._end()
         self._failures += 1
         if self._warm_up is None and self._failures >= _MAX_FAILURES:
-            return PgoutputError(f"the decoder {shlex.join(self._command)} gives no valid answers: {text}")
+            return LogicalrepError(f"the decoder {shlex.join(self._command)} gives no valid answers: {text}")
         return DecoderFailed(text)
 
     def _exchange(self, data: bytes) -> bytes:

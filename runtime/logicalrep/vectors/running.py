@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from pgoutput.vectors.judging import Level, Verdict, judge
-from pgoutput.vectors.model import Request, Vector
-from pgoutput.vectors.process import DecoderFailed, DecoderProcess
+from logicalrep.vectors.judging import Level, Verdict, judge
+from logicalrep.vectors.model import Request, Vector
+from logicalrep.vectors.process import DecoderFailed, DecoderProcess
 
 
 def run_decoder(
@@ -32,7 +32,7 @@ def run_decoder(
         quiet: Whether to discard what the program writes to standard error.
 
     Raises:
-        PgoutputError: The program fails from the start and has never given a valid answer.
+        LogicalrepError: The program fails from the start and has never given a valid answer.
         OSError: The program cannot be started.
     """
     with DecoderProcess(command, seconds=seconds, memory=memory, quiet=quiet) as process:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pgoutput.synth import Scenario
+from logicalrep.synth import Scenario
 
 _LARGE: Final = "x" * 3000
 """A text that is stored out of line (TOAST): it is not sent by updates of other columns."""

@@ -7,18 +7,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from pgoutput import envelope
-from pgoutput.capturefile import CaptureFile
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import XLogData
-from pgoutput.stream import StreamDecoder
-from pgoutput.synth import Scenario
-from pgoutput.vectors.legal import VERSIONS
-from pgoutput.vectors.model import Committed, Json, Options, Vector
-from pgoutput.vectors.scenarios import SCENARIOS
-from pgoutput.versions import OPTIONS
-from pgoutput.wire import format_lsn
+from logicalrep import envelope
+from logicalrep.capturefile import CaptureFile
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import XLogData
+from logicalrep.stream import StreamDecoder
+from logicalrep.synth import Scenario
+from logicalrep.vectors.legal import VERSIONS
+from logicalrep.vectors.model import Committed, Json, Options, Vector
+from logicalrep.vectors.scenarios import SCENARIOS
+from logicalrep.versions import OPTIONS
+from logicalrep.wire import format_lsn
 
 SEED: Final = 19
 """Seed of the scenarios whose streams are vectors."""

@@ -9,24 +9,24 @@ How the package is divided:
 - `source_rows`, `replica_rows`: the rows of a table on both sides, as hashes and as text.
 - `text_hash`, `row_texts`: the server's hash, and the server's text of rows.
 - `key_ranges`, `differences`: divide a table, and find the rows that differ.
-- `selfcheck`: compares samples while `pgoutput sync` runs.
+- `selfcheck`: compares samples while `logicalrep sync` runs.
 - `workspace`: keeps the progress of an interrupted comparison.
 """
 
 from __future__ import annotations
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("replica", "deltalake", "pyarrow")
 require("recorder", "numpy", "psycopg")
 
-from pgoutput.verification.differences import RowDifference as RowDifference
-from pgoutput.verification.selfcheck import (
+from logicalrep.verification.differences import RowDifference as RowDifference
+from logicalrep.verification.selfcheck import (
     Publications as Publications,
     Replicated as Replicated,
     SelfCheck as SelfCheck,
 )
-from pgoutput.verification.verify import AwaitingRecording as AwaitingRecording, TableVerdict, verify_tables
+from logicalrep.verification.verify import AwaitingRecording as AwaitingRecording, TableVerdict, verify_tables
 
 __all__ = [
     "TableVerdict",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgoutput import catalog
-from pgoutput.errors import ReplicaError
-from pgoutput.messages import RelationColumn
-from pgoutput.views import Column
-from pgoutput.wire import shown_text
+from logicalrep import catalog
+from logicalrep.errors import ReplicaError
+from logicalrep.messages import RelationColumn
+from logicalrep.views import Column
+from logicalrep.wire import shown_text
 
 
 def check_columns(
@@ -27,8 +27,8 @@ def check_columns(
     if binary and (names := [one.name for one in columns if not _is_text_known(one.type_oid)]):
         raise ReplicaError(
             f"the columns {_listed(names)} cannot be compared: the recording has their values in binary "
-            "format, which pgoutput does not convert to the server's text. Name only other tables (--table), "
-            "or record anew without the stream option binary"
+            "format, which logicalrep does not convert to the server's text. Name only other tables "
+            "(--table), or record anew without the stream option binary"
         )
     # Before PostgreSQL 12, the server rounds a float in its text (extra_float_digits is 0 by default).
     if server_version < 120_000 and (

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pgoutput.recorder import Keys
-from pgoutput.verification.replica_rows import ReplicaRows
-from pgoutput.verification.source_rows import BUCKETS, SourceRows, Sums
-from pgoutput.wire import is_utf8
+from logicalrep.recorder import Keys
+from logicalrep.verification.replica_rows import ReplicaRows
+from logicalrep.verification.source_rows import BUCKETS, SourceRows, Sums
+from logicalrep.wire import is_utf8
 
 _GROUP_ROWS: Final = 500_000
 """Largest number of rows whose hashes are fetched at once, unless a single bucket has more."""

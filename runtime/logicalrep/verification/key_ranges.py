@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
-from pgoutput._arrays import Numbers
-from pgoutput.messages import ColumnFlag
-from pgoutput.recorder import Connection, PublishedTable, quote_name, quote_text
+from logicalrep import catalog
+from logicalrep._arrays import Numbers
+from logicalrep.messages import ColumnFlag
+from logicalrep.recorder import Connection, PublishedTable, quote_name, quote_text
 
 ROWS: Final = 1_000_000
 """Target number of rows in a key range."""

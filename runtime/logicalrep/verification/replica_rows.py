@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput._arrays import Numbers
-from pgoutput.replica import TableAsOf
-from pgoutput.verification.key_ranges import KeyRanges
-from pgoutput.verification.row_texts import ColumnTexts, column_texts, record_texts
-from pgoutput.verification.source_rows import BUCKETS, Sums
-from pgoutput.verification.text_hash import Hashes
+from logicalrep._arrays import Numbers
+from logicalrep.replica import TableAsOf
+from logicalrep.verification.key_ranges import KeyRanges
+from logicalrep.verification.row_texts import ColumnTexts, column_texts, record_texts
+from logicalrep.verification.source_rows import BUCKETS, Sums
+from logicalrep.verification.text_hash import Hashes
 
 _THREADS: Final = 2
 """Number of threads that hash rows."""
@@ -119,7 +119,7 @@ class ReplicaRows:
         return self._hash_texts(record_texts(columns, len(rows.hashes)))
 
     def _read(self) -> Iterator[_HashedRows]:
-        with ThreadPoolExecutor(_THREADS, "pgoutput-replica") as pool:
+        with ThreadPoolExecutor(_THREADS, "logicalrep-replica") as pool:
             pending: deque[Future[_HashedRows]] = deque()
             for whole in self._table.read():
                 for batch in _split(whole):

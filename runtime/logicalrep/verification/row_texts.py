@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import compiled
-from pgoutput._arrays import from_buffers, raw_buffers, replace_rows, value_bytes
-from pgoutput.replica import TableAsOf
-from pgoutput.values import from_arrow
+from logicalrep import compiled
+from logicalrep._arrays import from_buffers, raw_buffers, replace_rows, value_bytes
+from logicalrep.replica import TableAsOf
+from logicalrep.values import from_arrow
 
 _DOUBLED: Final = np.frombuffer(b'"\\', np.uint8)
 

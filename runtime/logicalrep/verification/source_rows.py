@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder import Connection, PublishedTable, Row, quote_name
-from pgoutput.verification.key_ranges import KeyRanges
-from pgoutput.verification.text_hash import Hashes, hash_texts, md5_hashes
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder import Connection, PublishedTable, Row, quote_name
+from logicalrep.verification.key_ranges import KeyRanges
+from logicalrep.verification.text_hash import Hashes, hash_texts, md5_hashes
 
 BUCKETS: Final = 1024
 """Number of buckets of each key range. A bucket is the rows of a key range whose hashes have the same lowest
@@ -42,8 +42,8 @@ SELECT k, h FROM (SELECT {key} AS k, {row} AS h FROM ({select}) r WHERE {conditi
 WHERE h & {mask} IN ({buckets})"""
 
 _ROWS: Final = """\
-SELECT q.* FROM (SELECT {key} AS "pgoutput key", {row} AS "pgoutput row", {columns} FROM ({select}) r
-WHERE {condition} OFFSET 0) q WHERE "pgoutput key" IN (VALUES {keys})"""
+SELECT q.* FROM (SELECT {key} AS "logicalrep key", {row} AS "logicalrep row", {columns} FROM ({select}) r
+WHERE {condition} OFFSET 0) q WHERE "logicalrep key" IN (VALUES {keys})"""
 
 _PROBE: Final = "A probe with more than two blocks."
 _NO_SPACES: Final = "\u00e0\u0085\u00a0"
@@ -73,7 +73,7 @@ def choose_hash(connection: Connection) -> RowHash:
         (row,) = connection.query(f"SELECT ROW('{_NO_SPACES}')::text")
         if row != (f"({_NO_SPACES})",):
             raise ReplicationError(
-                "`pgoutput verify` cannot compare this database: the locale of the database treats single "
+                "`logicalrep verify` cannot compare this database: the locale of the database treats single "
                 "bytes of multibyte letters as white space, which changes the server's text of rows. Compare "
                 "a copy of the database that has another locale, such as C"
             )

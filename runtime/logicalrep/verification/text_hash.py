@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import compiled
-from pgoutput._arrays import value_bytes, value_offsets
+from logicalrep import compiled
+from logicalrep._arrays import value_bytes, value_offsets
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 _Words: TypeAlias = npt.NDArray[np.uint32]

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from pgoutput._text import one_line
-from pgoutput.errors import RecordingError, ReplicaError, ReplicationError
-from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.recorder import (
+from logicalrep._text import one_line
+from logicalrep.errors import RecordingError, ReplicaError, ReplicationError
+from logicalrep.messages import ColumnFlag, Relation
+from logicalrep.recorder import (
     Connection,
     Event,
     ExportedSnapshot,
@@ -36,7 +36,7 @@ from pgoutput.recorder import (
     published_tables,
     stored_lsn,
 )
-from pgoutput.recording import (
+from logicalrep.recording import (
     Location,
     PathOrUri,
     Recording,
@@ -46,7 +46,7 @@ from pgoutput.recording import (
     locate,
     store_verified_tables,
 )
-from pgoutput.replica import (
+from logicalrep.replica import (
     THREADS,
     Owner,
     TablesAsOf,
@@ -57,12 +57,12 @@ from pgoutput.replica import (
     selected_tables,
     store_verified,
 )
-from pgoutput.values import base_types
-from pgoutput.verification.comparable import check_columns
-from pgoutput.verification.differences import FoundDifferences, RowDifference, find_differences
-from pgoutput.verification.key_ranges import choose_ranges
-from pgoutput.verification.replica_rows import ReplicaRows
-from pgoutput.verification.source_rows import (
+from logicalrep.values import base_types
+from logicalrep.verification.comparable import check_columns
+from logicalrep.verification.differences import FoundDifferences, RowDifference, find_differences
+from logicalrep.verification.key_ranges import choose_ranges
+from logicalrep.verification.replica_rows import ReplicaRows
+from logicalrep.verification.source_rows import (
     RowHash,
     SourceRows,
     Sums,
@@ -70,8 +70,8 @@ from pgoutput.verification.source_rows import (
     choose_hash,
     table_sizes,
 )
-from pgoutput.verification.workspace import FinishedRange, TableProgress, Workspace
-from pgoutput.wire import format_lsn, stored_name
+from logicalrep.verification.workspace import FinishedRange, TableProgress, Workspace
+from logicalrep.wire import format_lsn, stored_name
 
 SHOWN_ROWS: Final = 100
 """Largest number of differing rows of a table in a `TableVerdict`."""
@@ -121,7 +121,7 @@ class TableVerdict(msgspec.Struct, frozen=True):
     pending: int = 0
     """Number of recorded changes that the Delta table had not applied yet. The comparison includes them."""
     keys: Keys = None
-    """Keys of the rows that differ, for `pgoutput.recorder.request_snapshot`. None if the table is equal or
+    """Keys of the rows that differ, for `logicalrep.recorder.request_snapshot`. None if the table is equal or
     has no key, if more than `max_keys` rows differ, or if the keys do not identify the rows."""
     not_compared: tuple[str, ...] = ()
     """Names of generated columns that are not published: the replica lacks them."""
@@ -147,8 +147,8 @@ def verify_tables(
     The comparison waits until the recording has all transactions before the LSN. If no recorder is running,
     the function itself records until then. Transactions that the replica has not applied yet, or has applied
     beyond the LSN, make no difference. If the comparison is interrupted, the next one of this target
-    continues it. The property `pgoutput.verified_through` is set for equal tables, and removed from tables
-    that differ. `pgoutput.recording.verified_tables` returns the tables that were equal.
+    continues it. The property `logicalrep.verified_through` is set for equal tables, and removed from tables
+    that differ. `logicalrep.recording.verified_tables` returns the tables that were equal.
 
     Args:
         recording: Path or URL of the recording.
@@ -219,7 +219,7 @@ def _check_owner(target: Location, recording: Recording) -> Owner:
     if owner is None or owner.recording != recording.identity:
         raise ReplicaError(
             f"{target}: the target is not a replica of the recording {recording.location}. Give a target "
-            "that `pgoutput replicate` writes from this recording"
+            "that `logicalrep replicate` writes from this recording"
         )
     return owner
 
@@ -258,7 +258,7 @@ def _select(
     if skipped := sorted({*tables} - {one.name for one in published}):
         raise ReplicaError(
             f"{target}: the target does not follow the table {', '.join(skipped)}: add the table with "
-            "`pgoutput replicate --table`, or leave it out"
+            "`logicalrep replicate --table`, or leave it out"
         )
     return [one for one in published if not tables or one.name in tables]
 
@@ -364,7 +364,7 @@ class _Pair(msgspec.Struct):
     """The sums of the replica's buckets, by key range."""
     found: FoundDifferences = FoundDifferences(0, 0, 0, 0, ())
     may_differ: str = ""
-    """Value of the table property `pgoutput.may_differ` of the replica's table when it was read."""
+    """Value of the table property `logicalrep.may_differ` of the replica's table when it was read."""
     error: str = ""
     """Why the tables cannot be compared."""
 
@@ -436,8 +436,8 @@ class _Comparison(msgspec.Struct):
         with (
             self.workspace.temporary() as folder,
             self.snapshot.connect(stop.is_set) as connection,
-            _threads(1, "pgoutput-source", stop) as source,
-            _threads(THREADS, "pgoutput-replica", stop) as replica,
+            _threads(1, "logicalrep-source", stop) as source,
+            _threads(THREADS, "logicalrep-replica", stop) as replica,
         ):
             denied = _denied(connection, tables)
             tables = [one for one in tables if one.relation.oid not in denied]
@@ -507,7 +507,7 @@ class _Comparison(msgspec.Struct):
         except ReplicationError as error:
             return dict.fromkeys(oids, str(error))
         same = {one.relation.oid: one for one in found}
-        text = "the table was altered repeatedly during the comparison: run `pgoutput verify` again later"
+        text = "the table was altered repeatedly during the comparison: run `logicalrep verify` again later"
         return {oid: text for oid, one in zip(oids, tables, strict=True) if same.get(oid) != one}
 
     def _totals(

@@ -13,11 +13,11 @@ from typing import Final, Self
 
 import msgspec
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import read_file, write_file
-from pgoutput.verification.key_ranges import KeyRanges
-from pgoutput.verification.source_rows import Total
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import read_file, write_file
+from logicalrep.verification.key_ranges import KeyRanges
+from logicalrep.verification.source_rows import Total
 
 _FOLDER: Final = "_verification"
 _STATE: Final = "finished.json"
@@ -116,7 +116,7 @@ class Workspace:
         If the target is local, the folder is on the target's disk.
         """
         with TemporaryDirectory(
-            prefix="pgoutput-", dir=self._place.path if self._place.is_local else None
+            prefix="logicalrep-", dir=self._place.path if self._place.is_local else None
         ) as folder:
             yield Path(folder)
 

@@ -17,12 +17,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pgoutput.recording import SegmentReader
-from pgoutput.views.changes import CHANGES as CHANGES, changes_batch
-from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
-from pgoutput.views.decoded_messages import DECODED as DECODED, decoded_batch as decoded_batch
-from pgoutput.views.messages import MESSAGES as MESSAGES, MessagesView as MessagesView
-from pgoutput.views.relation_changes import (
+from logicalrep.recording import SegmentReader
+from logicalrep.views.changes import CHANGES as CHANGES, changes_batch
+from logicalrep.views.committed_changes import CommittedBatch, CommittedChangesReader
+from logicalrep.views.decoded_messages import DECODED as DECODED, decoded_batch as decoded_batch
+from logicalrep.views.messages import MESSAGES as MESSAGES, MessagesView as MessagesView
+from logicalrep.views.relation_changes import (
     ChangedRelation as ChangedRelation,
     Column as Column,
     ColumnCells as ColumnCells,
@@ -33,14 +33,14 @@ from pgoutput.views.relation_changes import (
     split_by_key as split_by_key,
     unpack_changes as unpack_changes,
 )
-from pgoutput.views.relation_reader import read_changes as read_changes
-from pgoutput.views.relation_schemas import RelationFilter, RelationSchema as RelationSchema
-from pgoutput.views.schema_history import (
+from logicalrep.views.relation_reader import read_changes as read_changes
+from logicalrep.views.relation_schemas import RelationFilter, RelationSchema as RelationSchema
+from logicalrep.views.schema_history import (
     SCHEMA as SCHEMA,
     schema_batch as schema_batch,
     schema_versions as schema_versions,
 )
-from pgoutput.views.stream_context import (
+from logicalrep.views.stream_context import (
     CONTEXT_TAGS as CONTEXT_TAGS,
     Key as Key,
     KeyColumns as KeyColumns,
@@ -50,14 +50,14 @@ from pgoutput.views.stream_context import (
     format_key as format_key,
     key_at as key_at,
 )
-from pgoutput.views.table import (
+from logicalrep.views.table import (
     RESCUED as RESCUED,
     RESCUED_TYPE as RESCUED_TYPE,
     row_type as row_type,
     table_batch,
     table_schema as table_schema,
 )
-from pgoutput.views.tasks import (
+from logicalrep.views.tasks import (
     LsnRange as LsnRange,
     Task as Task,
     group_tasks as group_tasks,
@@ -73,8 +73,8 @@ class View(Protocol):
         """Return the view's rows for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the previous call ended.
+            batch: Messages in the columns of `logicalrep.recording.SCHEMA`. Each call continues where the
+                batch of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.
@@ -111,8 +111,8 @@ class ChangesView:
         """Return the rows of `CHANGES` for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the previous call ended.
+            batch: Messages in the columns of `logicalrep.recording.SCHEMA`. Each call continues where the
+                batch of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid or out of place.

@@ -1,7 +1,7 @@
 """Alterations of tables that logical messages describe, and their rows in the view `changes`.
 
-An event trigger of the server sends the messages (`pgoutput install-ddl-events`). In the stream, each message
-comes before the next change of the altered table.
+An event trigger of the server sends the messages (`logicalrep install-ddl-events`). In the stream, each
+message comes before the next change of the altered table.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pgoutput._arrays import Numbers
-from pgoutput._index import MessageIndex, tag_mask
-from pgoutput.messages import ColumnFlag, LogicalMessage, Message, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.recording import DDL_PREFIX
-from pgoutput.views.relation_schemas import RelationSchema, schema_of
-from pgoutput.wire import stored_name, stored_text
+from logicalrep._arrays import Numbers
+from logicalrep._index import MessageIndex, tag_mask
+from logicalrep.messages import ColumnFlag, LogicalMessage, Message, Relation, RelationColumn, ReplicaIdentity
+from logicalrep.recording import DDL_PREFIX
+from logicalrep.views.relation_schemas import RelationSchema, schema_of
+from logicalrep.wire import stored_name, stored_text
 
 OPERATION: Final = "Schema"
 """Value of `operation` in the rows of the view `changes` that describe alterations."""

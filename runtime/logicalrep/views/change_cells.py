@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index import MessageIndex, ordinals
-from pgoutput._protocols import CELLS
-from pgoutput.views.relation_schemas import RelationSchema
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index import MessageIndex, ordinals
+from logicalrep._protocols import CELLS
+from logicalrep.views.relation_schemas import RelationSchema
 
 
 class Changes(msgspec.Struct, frozen=True):

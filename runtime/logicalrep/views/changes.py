@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import _roles
-from pgoutput._index import read_texts, tag_mask
-from pgoutput.views.alterations import alteration_values
-from pgoutput.views.change_cells import (
+from logicalrep import _roles
+from logicalrep._index import read_texts, tag_mask
+from logicalrep.views.alterations import alteration_values
+from logicalrep.views.change_cells import (
     CellLists,
     Changes,
     column_names,
@@ -21,9 +21,9 @@ from pgoutput.views.change_cells import (
     new_cells,
     old_cells,
 )
-from pgoutput.views.committed_changes import CommittedBatch
-from pgoutput.views.relation_schemas import RELATION, TEXTS
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, TIMES
+from logicalrep.views.committed_changes import CommittedBatch
+from logicalrep.views.relation_schemas import RELATION, TEXTS
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, TIMES
 
 _TEXT: Final = pa.string()
 _MAP: Final = pa.map_(_TEXT, _TEXT)

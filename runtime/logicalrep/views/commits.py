@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pgoutput import _roles
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index import MessageIndex, tag_mask
-from pgoutput.recording import Metadata
-from pgoutput.views.tasks import Commit, Task
+from logicalrep import _roles
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index import MessageIndex, tag_mask
+from logicalrep.recording import Metadata
+from logicalrep.views.tasks import Commit, Task
 
 
 class CommitColumns(NamedTuple):

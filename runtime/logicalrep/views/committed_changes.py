@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import _roles, messages
-from pgoutput._arrays import Numbers
-from pgoutput._changes import change_error
-from pgoutput._index import (
+from logicalrep import _roles, messages
+from logicalrep._arrays import Numbers
+from logicalrep._changes import change_error
+from logicalrep._index import (
     MessageIndex,
     SchemaTracker,
     index_messages,
@@ -26,13 +26,13 @@ from pgoutput._index import (
     ordinals,
     tag_mask,
 )
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.recording import SegmentReader
-from pgoutput.views.alterations import IS_LOGICAL, Alteration, read_alterations
-from pgoutput.views.change_cells import Changes, used_schemas
-from pgoutput.views.commits import CommitColumns, CommitTracker
-from pgoutput.views.relation_schemas import RelationFilter, RelationSchema, schema_of
-from pgoutput.views.tasks import Task
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.recording import SegmentReader
+from logicalrep.views.alterations import IS_LOGICAL, Alteration, read_alterations
+from logicalrep.views.change_cells import Changes, used_schemas
+from logicalrep.views.commits import CommitColumns, CommitTracker
+from logicalrep.views.relation_schemas import RelationFilter, RelationSchema, schema_of
+from logicalrep.views.tasks import Task
 
 
 class CommittedAlteration(NamedTuple):
@@ -88,7 +88,7 @@ class CommittedChangesReader:
         Each call continues where the batch of the previous call ended.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`.
+            batch: Messages in the columns of `logicalrep.recording.SCHEMA`.
 
         Raises:
             RecordingError: A message is invalid or out of place.

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._index import message_columns
-from pgoutput.schemas import arrow as schemas
-from pgoutput.views.change_cells import Changes
-from pgoutput.views.changes import CHANGES, change_columns
-from pgoutput.views.stream_context import UnorderedBatch
+from logicalrep._index import message_columns
+from logicalrep.schemas import arrow as schemas
+from logicalrep.views.change_cells import Changes
+from logicalrep.views.changes import CHANGES, change_columns
+from logicalrep.views.stream_context import UnorderedBatch
 
 CHANGE: Final = pa.struct(
     [
@@ -31,7 +31,7 @@ DECODED: Final = pa.schema(
 )
 """Columns of decoded messages, one row per message.
 
-- `message`: The message, with the fields of `pgoutput.schemas.arrow.MESSAGES`.
+- `message`: The message, with the fields of `logicalrep.schemas.arrow.MESSAGES`.
 - `changes`: A list of `CHANGE` with one element per relation of the message, or per new row of an insert with
   a list of new rows, which the spec allows; NULL for messages that are not changes.
 """

@@ -6,9 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput._index import index_messages, message_columns
-from pgoutput.recording import SegmentReader
-from pgoutput.schemas import arrow as schemas
+from logicalrep._index import index_messages, message_columns
+from logicalrep.recording import SegmentReader
+from logicalrep.schemas import arrow as schemas
 
 MESSAGES: Final = pa.schema(
     [
@@ -19,7 +19,7 @@ MESSAGES: Final = pa.schema(
     ]
 )
 """Columns of the view `messages`, one row per message: the following, and the columns of
-`pgoutput.schemas.arrow.MESSAGES`.
+`logicalrep.schemas.arrow.MESSAGES`.
 
 - `position`: Position of the message.
 - `wal_start`: `wal_start` of the message's XLogData; 0 if the server gives none.
@@ -38,8 +38,8 @@ class MessagesView:
         """Return the rows of `MESSAGES` for a batch of messages.
 
         Args:
-            batch: Messages in the columns of `pgoutput.recording.SCHEMA`. Each call continues where the batch
-                of the previous call ended.
+            batch: Messages in the columns of `logicalrep.recording.SCHEMA`. Each call continues where the
+                batch of the previous call ended.
 
         Raises:
             RecordingError: A message is invalid.

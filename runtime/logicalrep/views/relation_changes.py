@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Mask, Numbers, mask_bits, struct_from_columns, value_bytes, value_offsets
+from logicalrep._arrays import Mask, Numbers, mask_bits, struct_from_columns, value_bytes, value_offsets
 
 COMMON: Final = ("operation", "commit_lsn", "commit_time", "xid", "position", "sequence")
 """Columns of the view `changes` that the rows of `RelationChanges` have too."""
@@ -23,7 +23,7 @@ _TEXT: Final = pa.string()
 
 _NUMBERS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
-_METADATA: Final = b"pgoutput.relation"
+_METADATA: Final = b"logicalrep.relation"
 """Key in the metadata of an Arrow schema; the value is the `ChangedRelation` as JSON."""
 
 _PRIME: Final = np.uint64(1099511628211)  # the prime of the hash function FNV

@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index import MessageIndex, read_text_columns
-from pgoutput.recording import Metadata, SegmentReader
-from pgoutput.views.alterations import OPERATION, alteration_values
-from pgoutput.views.change_cells import is_unchanged, key_first, new_first, old_first
-from pgoutput.views.changes import commit_columns, operations
-from pgoutput.views.committed_changes import CommittedBatch, CommittedChangesReader
-from pgoutput.views.relation_changes import (
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index import MessageIndex, read_text_columns
+from logicalrep.recording import Metadata, SegmentReader
+from logicalrep.views.alterations import OPERATION, alteration_values
+from logicalrep.views.change_cells import is_unchanged, key_first, new_first, old_first
+from logicalrep.views.changes import commit_columns, operations
+from logicalrep.views.committed_changes import CommittedBatch, CommittedChangesReader
+from logicalrep.views.relation_changes import (
     ChangedRelation,
     Column,
     RelationChanges,
@@ -26,8 +26,8 @@ from pgoutput.views.relation_changes import (
     tuple_array,
     tuple_type,
 )
-from pgoutput.views.relation_schemas import RelationFilter, RelationSchema
-from pgoutput.views.tasks import Task
+from logicalrep.views.relation_schemas import RelationFilter, RelationSchema
+from logicalrep.views.tasks import Task
 
 _TEXT: Final = pa.string()
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import messages
-from pgoutput.messages import Relation
-from pgoutput.values import base_types
-from pgoutput.wire import stored_name
+from logicalrep import messages
+from logicalrep.messages import Relation
+from logicalrep.values import base_types
+from logicalrep.wire import stored_name
 
 _TEXT: Final = pa.string()
 

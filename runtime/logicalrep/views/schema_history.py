@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import modifier_suffix
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import ColumnFlag, Relation, Type
-from pgoutput.recording import Metadata, SchemaVersion
-from pgoutput.views.changes import COMMON_COLUMNS
-from pgoutput.views.relation_schemas import RelationSchema, relation_schema
-from pgoutput.wire import stored_name
+from logicalrep import catalog
+from logicalrep._type_modifiers import modifier_suffix
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import ColumnFlag, Relation, Type
+from logicalrep.recording import Metadata, SchemaVersion
+from logicalrep.views.changes import COMMON_COLUMNS
+from logicalrep.views.relation_schemas import RelationSchema, relation_schema
+from logicalrep.wire import stored_name
 
 _TEXT: Final = pa.string()
 

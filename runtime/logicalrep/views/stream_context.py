@@ -18,22 +18,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgoutput import _roles
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._changes import change_error
-from pgoutput._index import (
+from logicalrep import _roles
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._changes import change_error
+from logicalrep._index import (
     MessageIndex,
     SchemaVersions,
     index_messages,
     misfits,
     tag_mask,
 )
-from pgoutput.errors import DecodeError, StreamError
-from pgoutput.messages import AnyMessage, Relation, ReplicaIdentity
-from pgoutput.stream import StreamDecoder
-from pgoutput.views.change_cells import Changes, used_schemas
-from pgoutput.views.committed_changes import IS_CHANGE, split_changes
-from pgoutput.views.relation_schemas import RelationSchema, relation_schema
+from logicalrep.errors import DecodeError, StreamError
+from logicalrep.messages import AnyMessage, Relation, ReplicaIdentity
+from logicalrep.stream import StreamDecoder
+from logicalrep.views.change_cells import Changes, used_schemas
+from logicalrep.views.committed_changes import IS_CHANGE, split_changes
+from logicalrep.views.relation_schemas import RelationSchema, relation_schema
 
 Key: TypeAlias = tuple[Any, ...]
 """Sort key of a message. Messages sorted by their keys are in the order of the stream."""

@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import Mask, Numbers
-from pgoutput._index import MessageIndex, mask_out, read_column, read_texts
-from pgoutput.values import Rescued, arrow_type, common_type
-from pgoutput.views.change_cells import Changes, is_unchanged, new_first, old_first, unchanged_cells
-from pgoutput.views.changes import COMMON_COLUMNS, commit_columns, common_columns, names_column
-from pgoutput.views.committed_changes import CommittedBatch
-from pgoutput.views.relation_schemas import RelationSchema
-from pgoutput.wire import NO_TEXT
+from logicalrep._arrays import Mask, Numbers
+from logicalrep._index import MessageIndex, mask_out, read_column, read_texts
+from logicalrep.values import Rescued, arrow_type, common_type
+from logicalrep.views.change_cells import Changes, is_unchanged, new_first, old_first, unchanged_cells
+from logicalrep.views.changes import COMMON_COLUMNS, commit_columns, common_columns, names_column
+from logicalrep.views.committed_changes import CommittedBatch
+from logicalrep.views.relation_schemas import RelationSchema
+from logicalrep.wire import NO_TEXT
 
 RESCUED: Final = "_rescued_data"
 """Name of the column of rescued values, the last column of a row: a map from column name to text.

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pgoutput import _roles
-from pgoutput.errors import RecordingError
-from pgoutput.recording import Recording
+from logicalrep import _roles
+from logicalrep.errors import RecordingError
+from logicalrep.recording import Recording
 
 _COMMITS: Final = frozenset(kind.__name__ for kind in _roles.classes(*_roles.COMMITS))
 """Values of `TransactionEnd.type` that are commits."""
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     """The part of one segment that a view reads."""
 
     place: str
-    """Path or URI of the segment, as `pgoutput.recording.locate` takes it."""
+    """Path or URI of the segment, as `logicalrep.recording.locate` takes it."""
     whole: bool
     """Whether to read transactions that are wholly inside the segment, neither streamed nor prepared."""
     commits: dict[int, Commit] = {}

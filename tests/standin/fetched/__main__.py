@@ -18,12 +18,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from pgoutput.messages import XLogData
-from pgoutput.recording import record_capture_file
-from pgoutput.standin import Faults, PluginOptions, RecordedSource, Source, StandIn
-from pgoutput.standin.source import GeneratedSource
-from pgoutput.synth import Scenario
-from pgoutput.wire import format_lsn
+from logicalrep.messages import XLogData
+from logicalrep.recording import record_capture_file
+from logicalrep.standin import Faults, PluginOptions, RecordedSource, Source, StandIn
+from logicalrep.standin.source import GeneratedSource
+from logicalrep.synth import Scenario
+from logicalrep.wire import format_lsn
 from tests.standin.clients import SLOT, commit_end_lsns, create_slot
 from tests.standin.fetched import node_client
 from tests.standin.streams import TRANSACTION, Repeated

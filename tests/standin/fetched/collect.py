@@ -24,8 +24,8 @@ from psycopg.types import TypeInfo
 from psycopg.types.enum import EnumInfo
 from psycopg.types.range import RangeInfo
 
-from pgoutput.recorder import Recorder
-from pgoutput.standin.sql import system_catalogs
+from logicalrep.recorder import Recorder
+from logicalrep.standin.sql import system_catalogs
 from tests.server import Server
 from tests.standin.clients import SLOT, create_slot
 from tests.standin.fetched.__main__ import run

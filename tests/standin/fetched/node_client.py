@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pgoutput.standin import StandIn
-from pgoutput.wire import parse_lsn
+from logicalrep.standin import StandIn
+from logicalrep.wire import parse_lsn
 from tests.standin.clients import SLOT
 from tests.standin.streams import Repeated
 

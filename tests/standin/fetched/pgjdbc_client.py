@@ -17,8 +17,8 @@ from typing import Any
 
 import jpype
 
-from pgoutput import messages
-from pgoutput.wire import parse_lsn
+from logicalrep import messages
+from logicalrep.wire import parse_lsn
 from tests.versions import OLDEST, PLAIN
 
 

@@ -20,8 +20,8 @@ import duckdb
 import polars  # type: ignore[import-not-found]
 import pyarrow as pa
 
-from pgoutput.recording import record_capture_file
-from pgoutput.replica import replicate, use_iceberg
+from logicalrep.recording import record_capture_file
+from logicalrep.replica import replicate, use_iceberg
 from tests.replica.tables import different_tables, read_table
 from tests.targets.formats import iceberg_table
 from tests.truth import CAPTURES, true_tables
@@ -35,7 +35,7 @@ UPDATES: Final[tuple[Literal["vectors", "rewrite"], ...]] = ("vectors", "rewrite
 def main() -> int:
     truth = [one for one in true_tables("pg18") if one.rows]
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="pgoutput-readers-") as name:
+    with tempfile.TemporaryDirectory(prefix="logicalrep-readers-") as name:
         recording = Path(name, "recording")
         record_capture_file(CAPTURES / "pg18_p4_par_2pc.jsonl.gz", recording, segment_bytes=SEGMENT_BYTES)
         for (table_format, reader), read in READERS.items():
@@ -92,7 +92,7 @@ def query(sql: str, *extensions: str) -> pa.Table:
 
 
 def typed(read: Callable[[str], pa.Table], place: str, _: None) -> pa.Table:
-    """Return a table as a reader reads it, with the types of pgoutput's own reader: only the values count."""
+    """Return a table as a reader reads it, with the types of our own reader: only the values count."""
     rows, schema = read(place), read_table(place).schema
     assert rows.column_names == schema.names, f"{place}: {rows.column_names}"
     arrays = [

@@ -27,7 +27,7 @@ function unknownMessage(protocol, message, name) {
       ? `it came with version ${later.since}`
       : protocol.version === null
         ? "it travels inside XLogData, and the codecs of the protocol versions write it"
-        : "pgoutput.envelope writes the messages of the replication protocol";
+        : "logicalrep.envelope writes the messages of the replication protocol";
   return new EncodeError(`${protocol.label} has no message ${name}: ${why}`, name);
 }
 

@@ -1,10 +1,10 @@
 // The exceptions of the codec; `index.d.ts` describes them.
 
-export class PgoutputError extends Error {
-  name = "PgoutputError";
+export class LogicalrepError extends Error {
+  name = "LogicalrepError";
 }
 
-export class DecodeError extends PgoutputError {
+export class DecodeError extends LogicalrepError {
   name = "DecodeError";
 
   constructor(text, messageType = null, field = null, offset = 0) {
@@ -19,7 +19,7 @@ export class StreamError extends DecodeError {
   name = "StreamError";
 }
 
-export class EncodeError extends PgoutputError {
+export class EncodeError extends LogicalrepError {
   name = "EncodeError";
 
   constructor(text, messageType, field = null) {

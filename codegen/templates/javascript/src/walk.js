@@ -1,4 +1,4 @@
-// Reads one message field by field, for the meaning of each byte and for errors, as `pgoutput inspect` does.
+// Reads one message field by field, for the meaning of each byte and for errors, as `logicalrep inspect` does.
 
 import { DecodeError } from "./errors.js";
 import { laterHint } from "./layouts.js";

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 spark = SparkSession.active()
-PATH = spark.conf.get("pgoutput.path")
-TABLE = str(spark.conf.get("pgoutput.table"))
-KEY = str(spark.conf.get("pgoutput.key"))
+PATH = spark.conf.get("logicalrep.path")
+TABLE = str(spark.conf.get("logicalrep.table"))
+KEY = str(spark.conf.get("logicalrep.key"))
 TARGET = TABLE.rpartition(".")[2]
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from pgoutput.apply.rows.chunk_writer import ChunkWriter
-from pgoutput.apply.rows.replacement import Replacement
+from logicalrep.apply.rows.chunk_writer import ChunkWriter
+from logicalrep.apply.rows.replacement import Replacement
 
 __all__ = ["ChunkWriter", "Replacement"]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import Numbers, take
-from pgoutput.apply.rows.lookup import rescued_values
-from pgoutput.apply.rows.merge import MergeResult
-from pgoutput.apply.schema import TableLayout, delta_names
-from pgoutput.values import Rescued, to_arrow
-from pgoutput.views import Column, ColumnCells
+from logicalrep._arrays import Numbers, take
+from logicalrep.apply.rows.lookup import rescued_values
+from logicalrep.apply.rows.merge import MergeResult
+from logicalrep.apply.schema import TableLayout, delta_names
+from logicalrep.values import Rescued, to_arrow
+from logicalrep.views import Column, ColumnCells
 
 
 class RowBuilder:

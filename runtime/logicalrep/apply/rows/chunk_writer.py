@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import NO_NUMBERS, Numbers, boolean_array, take
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import DataFiles, small_files
-from pgoutput.apply.rows.builder import RowBuilder
-from pgoutput.apply.rows.keys import number_keys, number_values
-from pgoutput.apply.rows.lookup import LookupResult, look_up_rows
-from pgoutput.apply.rows.merge import Effects, MergeResult, merge_changes, read_effects
-from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
-from pgoutput.errors import ReplicaError
-from pgoutput.targets import DataFile
-from pgoutput.views import new_columns, old_columns
+from logicalrep._arrays import NO_NUMBERS, Numbers, boolean_array, take
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import DataFiles, small_files
+from logicalrep.apply.rows.builder import RowBuilder
+from logicalrep.apply.rows.keys import number_keys, number_values
+from logicalrep.apply.rows.lookup import LookupResult, look_up_rows
+from logicalrep.apply.rows.merge import Effects, MergeResult, merge_changes, read_effects
+from logicalrep.apply.schema import MOMENT, TableLayout, delta_names
+from logicalrep.errors import ReplicaError
+from logicalrep.targets import DataFile
+from logicalrep.views import new_columns, old_columns
 
 
 class ChunkWriter:

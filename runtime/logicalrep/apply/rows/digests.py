@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.values import default_type, from_arrow
+from logicalrep.values import default_type, from_arrow
 
 Digests: TypeAlias = npt.NDArray[np.bytes_]
 """Digests of rows (128 bits). Equal rows have equal digests; different rows almost never do."""

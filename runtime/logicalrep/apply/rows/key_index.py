@@ -23,16 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers, byte_values, raw_buffers, value_bytes, value_offsets
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.targets import DataFile
+from logicalrep._arrays import Numbers, byte_values, raw_buffers, value_bytes, value_offsets
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.targets import DataFile
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 MIN_ROWS: Final = 50_000
 """Number of rows from which a data file gets an index. Reading the keys of a smaller file takes less time."""
 
-_FOLDER: Final = "_pgoutput_index"
+_FOLDER: Final = "_logicalrep_index"
 _MARK: Final = "@"
 """Separator in the name of an index: between the name of its data file and a digest of the key columns."""
 _BLOCK: Final = 512
@@ -41,7 +41,7 @@ _NO_ROW: Final = np.uint32(0xFFFFFFFF)
 """Row number in the unused items of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
 """Magic bytes, checksum of the data before the blocks, data file size, number of blocks and of NULL keys."""
-_MAGIC: Final = b"pgoutput index 1"
+_MAGIC: Final = b"logicalrep index 1"
 
 
 class Found(NamedTuple):
@@ -172,7 +172,7 @@ def _index_path(files: DataFiles, file: DataFile, names: Sequence[str]) -> Path:
         folder = Path(files.place.path, _FOLDER)
     else:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(cache, "pgoutput", hashlib.sha256(files.place.place.encode()).hexdigest()[:32])
+        folder = Path(cache, "logicalrep", hashlib.sha256(files.place.place.encode()).hexdigest()[:32])
     types = [f"{files.column_id(name)} {files.schema.field(name).type}" for name in names]
     return folder / _index_name(file, hashlib.sha256("\n".join(types).encode()).hexdigest()[:16])
 

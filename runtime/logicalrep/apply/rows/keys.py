@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Numbers
-from pgoutput.values import Rescued, default_type, from_arrow, read_fixed_texts
+from logicalrep._arrays import Numbers
+from logicalrep.values import Rescued, default_type, from_arrow, read_fixed_texts
 
 NEVER_SENT: Final = -1
 """Number that `number_values` gives to a value that was never sent."""

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import NO_NUMBERS, Mask, Numbers, boolean_array
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.rows.key_index import Keys
-from pgoutput.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
-from pgoutput.apply.schema import TableLayout
-from pgoutput.targets import DataFile
-from pgoutput.values import Rescued, to_arrow
-from pgoutput.views import Column
+from logicalrep._arrays import NO_NUMBERS, Mask, Numbers, boolean_array
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.rows.key_index import Keys
+from logicalrep.apply.rows.keys import NEVER_SENT, NULL, number_keys, number_values
+from logicalrep.apply.schema import TableLayout
+from logicalrep.targets import DataFile
+from logicalrep.values import Rescued, to_arrow
+from logicalrep.views import Column
 
 
 class LookupResult(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import Mask, Numbers
+from logicalrep._arrays import Mask, Numbers
 
 
 class Effects(msgspec.Struct, frozen=True):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import DataFiles, StagedFiles
-from pgoutput.apply.rows.chunk_writer import ChunkWriter, read_moments
-from pgoutput.apply.rows.versions import write_versions
-from pgoutput.apply.schema import (
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import DataFiles, StagedFiles
+from logicalrep.apply.rows.chunk_writer import ChunkWriter, read_moments
+from logicalrep.apply.rows.versions import write_versions
+from logicalrep.apply.schema import (
     TableLayout,
     convert_batch,
     follow_schema,
@@ -22,7 +22,7 @@ from pgoutput.apply.schema import (
     make_layout,
     read_layout,
 )
-from pgoutput.targets import ChangeRange, Position, Table
+from logicalrep.targets import ChangeRange, Position, Table
 
 
 class Replacement:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.rows.digests import Digests, RowSet, digest_rows
-from pgoutput.apply.schema import MOMENT, TableLayout, delta_names
-from pgoutput.targets import DataFile
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.rows.digests import Digests, RowSet, digest_rows
+from logicalrep.apply.schema import MOMENT, TableLayout, delta_names
+from logicalrep.targets import DataFile
 
 
 def write_versions(

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from pgoutput.apply.schema.alteration import alter_table
-from pgoutput.apply.schema.conversion import convert_batch
-from pgoutput.apply.schema.differences import (
+from logicalrep.apply.schema.alteration import alter_table
+from logicalrep.apply.schema.conversion import convert_batch
+from logicalrep.apply.schema.differences import (
     Difference,
     changed_properties,
     decode_differences,
@@ -22,8 +22,8 @@ from pgoutput.apply.schema.differences import (
     store_unmatched,
     update_properties,
 )
-from pgoutput.apply.schema.evolution import follow_schema, keeps_files, rename_columns
-from pgoutput.apply.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
+from logicalrep.apply.schema.evolution import follow_schema, keeps_files, rename_columns
+from logicalrep.apply.schema.layout import MOMENT, TableLayout, delta_names, make_layout, read_layout
 
 __all__ = [
     "MOMENT",

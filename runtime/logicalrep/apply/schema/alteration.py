@@ -12,19 +12,19 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.schema.conversion import convert_batch
-from pgoutput.apply.schema.evolution import (
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.schema.conversion import convert_batch
+from logicalrep.apply.schema.evolution import (
     can_rename,
     follow_schema,
     keeps_files,
     only_adds_columns,
 )
-from pgoutput.apply.schema.layout import TableLayout, delta_names, make_layout
-from pgoutput.targets import Table
-from pgoutput.values import to_arrow
-from pgoutput.views import RESCUED_TYPE, Column
+from logicalrep.apply.schema.layout import TableLayout, delta_names, make_layout
+from logicalrep.targets import Table
+from logicalrep.values import to_arrow
+from logicalrep.views import RESCUED_TYPE, Column
 
 
 class TableAlteration:

@@ -21,12 +21,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import numeric_precision, round_to_precision, string_length
-from pgoutput.apply.schema.layout import TableLayout, delta_names
-from pgoutput.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
-from pgoutput.views import RESCUED_TYPE, Column
-from pgoutput.wire import NO_TEXT
+from logicalrep import catalog
+from logicalrep._type_modifiers import numeric_precision, round_to_precision, string_length
+from logicalrep.apply.schema.layout import TableLayout, delta_names
+from logicalrep.values import Rescued, default_type, format_float8, from_arrow, quote_array_element, to_arrow
+from logicalrep.views import RESCUED_TYPE, Column
+from logicalrep.wire import NO_TEXT
 
 
 def _oids(*names: str) -> frozenset[int]:

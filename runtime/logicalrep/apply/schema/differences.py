@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.schema.alteration import TableAlteration
-from pgoutput.apply.schema.layout import TableLayout, delta_names, renamed_columns
-from pgoutput.targets import KEY, MAY_DIFFER, Table
-from pgoutput.views import Column
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.schema.alteration import TableAlteration
+from logicalrep.apply.schema.layout import TableLayout, delta_names, renamed_columns
+from logicalrep.targets import KEY, MAY_DIFFER, Table
+from logicalrep.views import Column
 
 _UNMATCHED: Final = (
     "changes did not match the table's rows: an update or delete found no row, or an insert found one"
@@ -34,7 +34,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def decode_differences(text: str | None) -> tuple[Difference, ...]:
-    """Return the reasons stored in the table property `pgoutput.may_differ`; empty if `text` is None.
+    """Return the reasons stored in the table property `logicalrep.may_differ`; empty if `text` is None.
 
     Raises:
         ValueError: The text is not JSON written by `update_properties`.

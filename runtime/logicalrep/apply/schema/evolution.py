@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import msgspec
 import pyarrow as pa
 
-from pgoutput.apply.chunks import Chunk
-from pgoutput.apply.data_files import DataFiles
-from pgoutput.apply.schema.conversion import convert_batch, text_adjustments
-from pgoutput.apply.schema.layout import TableLayout, delta_names, make_layout, read_layout
-from pgoutput.targets import KEY, NAME, Table
+from logicalrep.apply.chunks import Chunk
+from logicalrep.apply.data_files import DataFiles
+from logicalrep.apply.schema.conversion import convert_batch, text_adjustments
+from logicalrep.apply.schema.layout import TableLayout, delta_names, make_layout, read_layout
+from logicalrep.targets import KEY, NAME, Table
 
 
 def follow_schema(table: Table, old: TableLayout, chunk: Chunk, *, history: bool) -> TableLayout:

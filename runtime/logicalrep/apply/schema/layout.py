@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets import RENAMED, Table, column_types
-from pgoutput.values import arrow_type, common_type
-from pgoutput.views import RESCUED, RESCUED_TYPE, Column
+from logicalrep import catalog
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets import RENAMED, Table, column_types
+from logicalrep.values import arrow_type, common_type
+from logicalrep.views import RESCUED, RESCUED_TYPE, Column
 
 MOMENT: Final = pa.struct(
     [
@@ -32,7 +32,7 @@ MOMENT: Final = pa.struct(
 )
 """Type of `__START_AT` and `__END_AT`: a struct of a change's commit LSN, position and commit time."""
 
-COLUMNS: Final = "pgoutput.columns"
+COLUMNS: Final = "logicalrep.columns"
 """Key in the metadata of the column `_rescued_data`; the value is the relation's columns as JSON."""
 
 START: Final = "__START_AT"
@@ -221,14 +221,14 @@ def read_layout(table: Table, name: str) -> TableLayout:
         ReplicaError: The columns of the table were changed by another program.
     """
     schema = table.schema
-    # A column of a relation is never a map or a struct. Only pgoutput adds such columns: the map
+    # A column of a relation is never a map or a struct. Only logicalrep adds such columns: the map
     # `_rescued_data` and, with history, the structs `__START_AT` and `__END_AT`.
     maps = [field for field in schema if pa.types.is_map(field.type)]
     moments = [field.name for field in schema if pa.types.is_struct(field.type)]
     if len(maps) != 1 or len(moments) not in (0, 2):
         raise ReplicaError(
             f"{name}: another program has changed the columns of the table. Restore the version before "
-            "this change, or build the table anew (`pgoutput replicate --reset-table`)"
+            "this change, or build the table anew (`logicalrep replicate --reset-table`)"
         )
     text = (maps[0].metadata or {}).get(COLUMNS.encode())
     columns = () if text is None else msgspec.json.decode(text, type=tuple[Column, ...])

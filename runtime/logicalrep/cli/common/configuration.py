@@ -25,7 +25,7 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from pgoutput.errors import ConnectionLost, PgoutputError
+from logicalrep.errors import ConnectionLost, LogicalrepError
 
 
 def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -39,15 +39,15 @@ def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dic
         Values of options by parameter name, for each command of the file.
 
     Raises:
-        PgoutputError: The file cannot be read, is not TOML, has an unknown command or option, or a value of
+        LogicalrepError: The file cannot be read, is not TOML, has an unknown command or option, or a value of
             another type than its option.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise PgoutputError(f"{path}: the file cannot be read: {error.strerror}") from None
+        raise LogicalrepError(f"{path}: the file cannot be read: {error.strerror}") from None
     except ValueError as error:  # of tomllib, or of the encoding
-        raise PgoutputError(f"{path}: the file is not valid TOML: {error}") from None
+        raise LogicalrepError(f"{path}: the file is not valid TOML: {error}") from None
     return {
         name: _check_options(f"{path}: [{name}]", commands, name, _table(options, f"{path}: {name}"))
         for name, options in content.items()
@@ -56,7 +56,7 @@ def read_configuration(path: Path, commands: Mapping[str, Any]) -> dict[str, dic
 
 def _table(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):  # the error does not quote the value, which may be a misplaced secret
-        raise PgoutputError(f"{place} must be a TOML table, such as [record]")
+        raise LogicalrepError(f"{place} must be a TOML table, such as [record]")
     return value
 
 
@@ -66,23 +66,23 @@ def _check_options(
     """Check the options of one command, and the types of their values; return the values by parameter name.
 
     Raises:
-        PgoutputError: There is no such command or option, or a value has another type than the option.
+        LogicalrepError: There is no such command or option, or a value has another type than the option.
     """
     if name not in commands:
-        raise PgoutputError(f"{place}: {name} is not a command: a file can configure {', '.join(commands)}")
+        raise LogicalrepError(f"{place}: {name} is not a command: a file can configure {', '.join(commands)}")
     known = _options(commands[name])
     context = typer.Context(commands[name])
     checked = {}
     for key, value in options.items():
         if key not in known:
-            raise PgoutputError(f"{place}: {name} has no option {key}: its options are {', '.join(known)}")
+            raise LogicalrepError(f"{place}: {name} has no option {key}: its options are {', '.join(known)}")
         try:
             given = _without_references(value)
             converted = known[key].process_value(context, given)
             if isinstance(converted, str | Path) and not isinstance(given, str):  # typer converts any type
                 raise typer.BadParameter(f"expected a string, found a value of type {type(given).__name__}")
         except typer.BadParameter as error:
-            raise PgoutputError(f"{place}: {key}: {error.message}") from None
+            raise LogicalrepError(f"{place}: {key}: {error.message}") from None
         checked[known[key].name] = value
     return checked
 
@@ -148,7 +148,7 @@ def _resolve(value: Any, place: str) -> Any:
 
     Raises:
         ConnectionLost: A file cannot be read, or a program fails. A later attempt may succeed.
-        PgoutputError: An environment variable is not set.
+        LogicalrepError: An environment variable is not set.
     """
     if isinstance(value, list):
         return [_resolve(one, place) for one in value]
@@ -158,7 +158,7 @@ def _resolve(value: Any, place: str) -> Any:
     try:
         return _SOURCES[source](name).removesuffix("\n")
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        kind = PgoutputError if source == "env" else ConnectionLost
+        kind = LogicalrepError if source == "env" else ConnectionLost
         raise kind(f"{place}: {source} = {name!r} cannot be read: {error}") from None
 
 
@@ -230,7 +230,7 @@ class ConfigurableGroup(TyperGroup):
         declared.expose_value = False
         for name, command in self.configurable.items():
             for key, option in _options(command).items():
-                option.envvar = re.sub(r"\W", "_", f"PGOUTPUT_{name}_{key}").upper()
+                option.envvar = re.sub(r"\W", "_", f"LOGICALREP_{name}_{key}").upper()
             command.params.append(declared)
 
 
@@ -252,7 +252,7 @@ def _declare(
         typer.Option(
             callback=_set_defaults,
             is_eager=True,  # before the options whose values it sets
-            envvar="PGOUTPUT_CONFIG",
+            envvar="LOGICALREP_CONFIG",
             help="A TOML file with values of options.",
             show_default=False,
         ),

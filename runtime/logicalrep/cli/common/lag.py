@@ -8,8 +8,8 @@ from itertools import islice
 from math import inf
 from typing import Final
 
-from pgoutput.recording import Recording
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS, TIMES
+from logicalrep.recording import Recording
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS, TIMES
 
 _MAX_SAMPLES: Final = 4096
 

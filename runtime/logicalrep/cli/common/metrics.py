@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import typer
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -155,12 +155,12 @@ def serve_metrics(address: str | None, metrics: Metrics, observed: Iterable[Obse
         raise OSError(error.errno, f"metrics cannot be served: {error.strerror}", address) from None
     with server:
         server.set_app(application)
-        thread = Thread(target=server.serve_forever, name="pgoutput-metrics", daemon=True)
+        thread = Thread(target=server.serve_forever, name="logicalrep-metrics", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            if metrics.get("pgoutput_recorder_changes_lost"):
+            if metrics.get("logicalrep_recorder_changes_lost"):
                 _await_scrape(metrics)
             server.shutdown()
             thread.join()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 
-from pgoutput.errors import RecordingError
-from pgoutput.recording import locate
+from logicalrep.errors import RecordingError
+from logicalrep.recording import locate
 
 
 def refuse_root(*places: str) -> None:
@@ -27,7 +27,7 @@ def refuse_root(*places: str) -> None:
                 user = f"#{owner}"
             raise RecordingError(
                 f"{place}: the folder belongs to the user {user}, whose commands could not read files of "
-                f"root: run the command as this user (runuser -u {user} -- pgoutput …)"
+                f"root: run the command as this user (runuser -u {user} -- logicalrep …)"
             )
 
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import __version__
-from pgoutput._log import bounded_fields
-from pgoutput._text import bounded
-from pgoutput.compiled import HOW
+from logicalrep import __version__
+from logicalrep._log import bounded_fields
+from logicalrep._text import bounded
+from logicalrep.compiled import HOW
 
 _PROGRESS_SECONDS: Final = 60.0
 """Default number of seconds between two lines about progress in a log."""
@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 def complain(text: str) -> None:
     """Print an error or warning as one line on standard error, of at most 4,096 characters."""
-    print(bounded(f"pgoutput: {printable(text)}"), file=sys.stderr)
+    print(bounded(f"logicalrep: {printable(text)}"), file=sys.stderr)
 
 
 @contextmanager
@@ -87,5 +87,5 @@ class Interval:
 
 
 def version_line() -> str:
-    """Return a line with the version of pgoutput, and whether pgoutput uses the compiled kernel."""
-    return f"pgoutput {__version__}, {HOW}"
+    """Return a line with the version of logicalrep, and whether logicalrep uses the compiled kernel."""
+    return f"logicalrep {__version__}, {HOW}"

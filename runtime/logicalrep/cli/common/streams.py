@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgoutput._stored_stream import StoredStream
-from pgoutput.capturefile import CaptureFile
-from pgoutput.cli.common.printing import complain
-from pgoutput.errors import RecordingError
+from logicalrep._stored_stream import StoredStream
+from logicalrep.capturefile import CaptureFile
+from logicalrep.cli.common.printing import complain
+from logicalrep.errors import RecordingError
 
 if TYPE_CHECKING:
-    from pgoutput.recording import RecordingReader
+    from logicalrep.recording import RecordingReader
 
 
 @contextmanager
@@ -37,6 +37,6 @@ def _reader(path: str) -> type[CaptureFile] | type[RecordingReader]:
     """Return the class that reads the file or folder at a path or URL; import pyarrow only if needed."""
     if not (Path(path).is_dir() or path.endswith(".parquet") or "://" in path):
         return CaptureFile
-    from pgoutput.recording import RecordingReader
+    from logicalrep.recording import RecordingReader
 
     return RecordingReader

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from pgoutput.cli.common.printing import printable
-from pgoutput.wire import format_lsn
+from logicalrep.cli.common.printing import printable
+from logicalrep.wire import format_lsn
 
 if TYPE_CHECKING:
-    from pgoutput.recording import Reader
+    from logicalrep.recording import Reader
 
 
 def table_console() -> Console:

@@ -1,4 +1,4 @@
-"""The command `pgoutput check`: prints the messages of a stream that violate a rule."""
+"""The command `logicalrep check`: prints the messages of a stream that violate a rule."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from pgoutput._stored_stream import Record, StoredStream
-from pgoutput._text import counted
-from pgoutput.capturefile import CaptureFile, Header
-from pgoutput.cli.common.printing import print_json, printable
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Message, XLogData
-from pgoutput.stream import StreamDecoder
-from pgoutput.stream.check import RULES, Checker, CheckOptions
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep._stored_stream import Record, StoredStream
+from logicalrep._text import counted
+from logicalrep.capturefile import CaptureFile, Header
+from logicalrep.cli.common.printing import print_json, printable
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Message, XLogData
+from logicalrep.stream import StreamDecoder
+from logicalrep.stream.check import RULES, Checker, CheckOptions
+from logicalrep.versions import LATEST_RELEASED
 
 if TYPE_CHECKING:
-    from pgoutput.recording import Source
+    from logicalrep.recording import Source
 
 RESUMED: Final = frozenset(
     (
@@ -115,7 +115,7 @@ def _sessions(stream: StoredStream) -> Iterator[_Session]:
         options = _options(header, header.options, "publication_names" in header.options)
         yield _Session(options, (), True, stream.records())
         return
-    from pgoutput.recording import RecordingReader, read_metadata
+    from logicalrep.recording import RecordingReader, read_metadata
 
     assert isinstance(stream, RecordingReader)
     session: int | None = None

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pgoutput.cli.common.printing import print_json
-from pgoutput.cli.common.streams import opened
-from pgoutput.cli.look import decoding, inspection, specification
-from pgoutput.versions import LATEST, LATEST_RELEASED
+from logicalrep.cli.common.printing import print_json
+from logicalrep.cli.common.streams import opened
+from logicalrep.cli.look import decoding, inspection, specification
+from logicalrep.versions import LATEST, LATEST_RELEASED
 
 Files = Annotated[
     list[str],
@@ -77,7 +77,7 @@ def check(
     ] = False,
 ) -> None:
     """Check streams against the rules that every server obeys; exit code 1 if one is violated."""
-    from pgoutput.cli.look import checking
+    from logicalrep.cli.look import checking
 
     console = Console(soft_wrap=True, highlight=False)
     if rules:
@@ -102,6 +102,6 @@ def segments(
     ] = False,
 ) -> None:
     """List the segments of a recording, and verify that none is missing."""
-    from pgoutput.cli.look import segments as command
+    from logicalrep.cli.look import segments as command
 
     command.show(recording, json)

@@ -1,4 +1,4 @@
-"""The command `pgoutput decode`: prints messages as JSON, or as readable lines with cells by column name."""
+"""The command `logicalrep decode`: prints messages as JSON, or as lines with cells by column name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from pgoutput._roles import ROLES, ROW_FIELDS, field_name, meaning_of, tuples
-from pgoutput._stored_stream import DecodedRecord
-from pgoutput._text import qualified_name
-from pgoutput.cli.common.printing import printable
-from pgoutput.jsonlines import to_json
-from pgoutput.messages import Cell, Message, Relation, TupleData
-from pgoutput.stream import StreamDecoder
-from pgoutput.wire import UNCHANGED
+from logicalrep._roles import ROLES, ROW_FIELDS, field_name, meaning_of, tuples
+from logicalrep._stored_stream import DecodedRecord
+from logicalrep._text import qualified_name
+from logicalrep.cli.common.printing import printable
+from logicalrep.jsonlines import to_json
+from logicalrep.messages import Cell, Message, Relation, TupleData
+from logicalrep.stream import StreamDecoder
+from logicalrep.wire import UNCHANGED
 
 _MAX_CHARACTERS: Final = 60
 """Maximum number of printed characters of a value; the rest is cut."""

@@ -1,4 +1,4 @@
-"""The command `pgoutput inspect`: prints messages as annotated hex dumps."""
+"""The command `logicalrep inspect`: prints messages as annotated hex dumps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from pgoutput import _protocols, envelope
-from pgoutput._stored_stream import Record, StoredStream
-from pgoutput._text import counted
-from pgoutput._walk import Piece, walk
-from pgoutput.errors import DecodeError
-from pgoutput.messages import XLogData
-from pgoutput.wire import UNCHANGED, format_lsn, format_time
+from logicalrep import _protocols, envelope
+from logicalrep._stored_stream import Record, StoredStream
+from logicalrep._text import counted
+from logicalrep._walk import Piece, walk
+from logicalrep.errors import DecodeError
+from logicalrep.messages import XLogData
+from logicalrep.wire import UNCHANGED, format_lsn, format_time
 
 _LINE_BYTES = 8
 """Number of bytes on a line of the hex dump."""

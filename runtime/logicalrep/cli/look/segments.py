@@ -1,4 +1,4 @@
-"""The command `pgoutput segments`: prints a recording's segments, schema versions, and states of tables."""
+"""The command `logicalrep segments`: prints a recording's segments, schema versions, and states of tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from rich.table import Table
 
-from pgoutput._text import counted, listed
-from pgoutput.cli.common.printing import print_json, printable
-from pgoutput.cli.common.tables import make_table, readers_table, table_console
-from pgoutput.errors import RecordingError
-from pgoutput.recording import (
+from logicalrep._text import counted, listed
+from logicalrep.cli.common.printing import print_json, printable
+from logicalrep.cli.common.tables import make_table, readers_table, table_console
+from logicalrep.errors import RecordingError
+from logicalrep.recording import (
     Location,
     Metadata,
     SchemaVersion,
@@ -26,7 +26,7 @@ from pgoutput.recording import (
     segments_at,
     verified_tables,
 )
-from pgoutput.wire import format_lsn, format_time
+from logicalrep.wire import format_lsn, format_time
 
 _THREADS: Final = 16
 """Number of segments whose metadata is read concurrently: a store can be slow to answer."""

@@ -1,4 +1,4 @@
-"""The command `pgoutput spec`: prints the layouts of the messages of a protocol version."""
+"""The command `logicalrep spec`: prints the layouts of the messages of a protocol version."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from pgoutput import _protocols
-from pgoutput._layout import Cell, Field, Message
+from logicalrep import _protocols
+from logicalrep._layout import Cell, Field, Message
 
 
 def as_json(version: int) -> bytes:

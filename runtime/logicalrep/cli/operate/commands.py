@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pgoutput._extras import require
-from pgoutput.cli.common.options import Dsn, RecordingPlace
+from logicalrep._extras import require
+from logicalrep.cli.common.options import Dsn, RecordingPlace
 
 
 def doctor(
@@ -30,7 +30,7 @@ def doctor(
     Nothing is changed, but a file is written to each place and deleted. Exit code 1: recording, copying or
     verifying would fail.
     """
-    from pgoutput.cli.operate import doctor as command
+    from logicalrep.cli.operate import doctor as command
 
     command.examine(dsn, slot, publication or (), place or (), json=json)
 
@@ -56,6 +56,6 @@ def status(
 ) -> None:
     """Show a recording, its slot and recorder, its replicas, and their lag."""
     require("arrow", "pyarrow")
-    from pgoutput.cli.operate import status as command
+    from logicalrep.cli.operate import status as command
 
     command.show(recording, dsn, target or (), json=json)

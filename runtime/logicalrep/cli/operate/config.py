@@ -1,4 +1,4 @@
-"""The command `pgoutput config check`: finds missing secrets and conflicts in configuration files."""
+"""The command `logicalrep config check`: finds missing secrets and conflicts in configuration files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pgoutput._text import counted
-from pgoutput.cli.common.configuration import read_configuration
-from pgoutput.cli.common.printing import complain
+from logicalrep._text import counted
+from logicalrep.cli.common.configuration import read_configuration
+from logicalrep.cli.common.printing import complain
 
 config_app = typer.Typer(name="config", help="Check configuration files.", no_args_is_help=True)
 
 Options = Mapping[str, Mapping[str, Any]]
 """Values of options by parameter name, for each command of a file."""
 
-_CREDENTIAL: Final = re.compile(r"/run/credentials/(pgoutput-.*)\.service/([^/]+)")
+_CREDENTIAL: Final = re.compile(r"/run/credentials/(logicalrep-.*)\.service/([^/]+)")
 """Pattern of a credential's path. systemd makes this file when a unit starts; only the unit can read it."""
 
 _EXCLUSIVE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
@@ -100,7 +100,7 @@ def _check_variable(name: str, path: Path, command: str) -> str:
 def _check_file(name: str, path: Path, command: str) -> str:
     if (found := _CREDENTIAL.fullmatch(name)) is None:
         return _check_readable(name)
-    unit = f"pgoutput-{command}@{path.stem}"
+    unit = f"logicalrep-{command}@{path.stem}"
     if found[1] != unit:
         return f"{command} runs in the unit {unit}, which cannot read the credentials of other units"
     source = path.with_suffix(f".{found[2]}")

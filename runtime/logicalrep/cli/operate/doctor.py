@@ -1,4 +1,4 @@
-"""The command `pgoutput doctor`: prints problems of a server and this machine, with costs and remedies."""
+"""The command `logicalrep doctor`: prints problems of a server and this machine, with costs and remedies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import typer
 
-from pgoutput._extras import MissingExtraError, install_line, require
-from pgoutput._text import REMEDY, one_line
-from pgoutput.cli.common.printing import print_json, printable, refused_values, version_line
-from pgoutput.cli.operate.findings import Finding, Level, Report
-from pgoutput.errors import PgoutputError
-from pgoutput.recording import Location, ObjectStore, locate
+from logicalrep._extras import MissingExtraError, install_line, require
+from logicalrep._text import REMEDY, one_line
+from logicalrep.cli.common.printing import print_json, printable, refused_values, version_line
+from logicalrep.cli.operate.findings import Finding, Level, Report
+from logicalrep.errors import LogicalrepError
+from logicalrep.recording import Location, ObjectStore, locate
 
 FREE_BYTES: Final = 1 << 30
 """Free space of a disk below which an error is reported, in bytes."""
@@ -31,7 +31,7 @@ _PACKAGES: Final = {
     "obstore": ("store", "no recording can be written to an object store"),
     "pyspark": ("spark", "no recording can be read in Spark"),
 }
-"""For each package that a part of pgoutput needs: its extra, and what is not possible without it."""
+"""For each package that a part of logicalrep needs: its extra, and what is not possible without it."""
 
 
 def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[str], *, json: bool) -> None:
@@ -48,13 +48,13 @@ def examine(dsn: str, slot: str, publications: Sequence[str], places: Sequence[s
     server, checks = "", len(_PACKAGES) + len(places)
     try:
         require("recorder", "psycopg")
-        from pgoutput.cli.operate.server_checks import examine_server
+        from logicalrep.cli.operate.server_checks import examine_server
 
         with refused_values():
             server, made, found = examine_server(dsn, slot, publications)
         checks += made
         findings += found
-    except (PgoutputError, MissingExtraError) as error:
+    except (LogicalrepError, MissingExtraError) as error:
         text, _, remedy = one_line(str(error)).partition(REMEDY)
         findings.append(Finding("error", "connection", text, "the server cannot be checked", remedy))
     findings.sort(key=lambda one: get_args(Level).index(one.level))
@@ -76,7 +76,7 @@ def _examine_machine(places: Sequence[str]) -> Iterator[Finding]:
     for place in places:
         try:
             free = _free_bytes(locate(place))
-        except (PgoutputError, OSError, ImportError) as error:
+        except (LogicalrepError, OSError, ImportError) as error:
             yield Finding("error", "place", one_line(str(error)), f"nothing can be written to {place}", "")
             continue
         if free < FREE_BYTES:

@@ -1,4 +1,4 @@
-"""The problems that `pgoutput doctor` finds on a server or a machine."""
+"""The problems that `logicalrep doctor` finds on a server or a machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pgoutput._text import counted
+from logicalrep._text import counted
 
 Level: TypeAlias = Literal["error", "warning", "advice"]
 """Levels of findings, the worst first."""
@@ -28,10 +28,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Output of `pgoutput doctor`."""
+    """Output of `logicalrep doctor`."""
 
-    pgoutput: str
-    """Versions of pgoutput and Python."""
+    logicalrep: str
+    """Versions of logicalrep and Python."""
     server: str
     """Version of the server; empty without a connection."""
     checks: int
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines to print."""
-        yield self.pgoutput
+        yield self.logicalrep
         if self.server:
             yield self.server
         for one in self.findings:

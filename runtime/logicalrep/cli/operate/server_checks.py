@@ -1,4 +1,4 @@
-"""The checks of a server for `pgoutput doctor`: queries that return a row for each problem.
+"""The checks of a server for `logicalrep doctor`: queries that return a row for each problem.
 
 The queries need no privileges, and change nothing.
 """
@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from pgoutput._extras import MissingExtraError
-from pgoutput._text import REMEDY, listed, one_line
-from pgoutput.cli.operate.findings import Finding, Level
-from pgoutput.errors import PgoutputError
-from pgoutput.recorder import DDL_EVENTS, DDL_EVENTS_SINCE, FIXED_MINORS, MISSING_PRIVILEGES, Connection
+from logicalrep._extras import MissingExtraError
+from logicalrep._text import REMEDY, listed, one_line
+from logicalrep.cli.operate.findings import Finding, Level
+from logicalrep.errors import LogicalrepError
+from logicalrep.recorder import DDL_EVENTS, DDL_EVENTS_SINCE, FIXED_MINORS, MISSING_PRIVILEGES, Connection
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -235,7 +235,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         "AND to_jsonb(s) ->> 'safe_wal_size' IS NOT NULL",
         "the slot {0} holds more WAL than max_wal_size",
         "the slot is lost after {1} of further WAL",
-        "start the recorder, or find out why it lags: pgoutput status",
+        "start the recorder, or find out why it lags: logicalrep status",
         since=13,
     ),
     Check(
@@ -274,7 +274,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         f"SELECT 1 WHERE NOT EXISTS ({DDL_EVENTS})",
         "the event trigger that describes ALTER TABLE in the stream is not installed",
         "renamed columns, and the constant defaults of added columns, are copied anew or reported",
-        "pgoutput install-ddl-events --dsn … # as a superuser",
+        "logicalrep install-ddl-events --dsn … # as a superuser",
         since=DDL_EVENTS_SINCE,
     ),
     Check(
@@ -296,7 +296,7 @@ def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[st
     If `publications` is empty, all publications of the database are checked.
 
     Raises:
-        PgoutputError: The server cannot be reached.
+        LogicalrepError: The server cannot be reached.
     """
     findings: list[Finding] = []
     with Connection(dsn) as connection:
@@ -310,7 +310,7 @@ def examine_server(dsn: str, slot: str, publications: Sequence[str]) -> tuple[st
         findings += _find_uncompared(connection, publications)
     try:
         Connection(dsn, replication=True).close()
-    except PgoutputError as error:
+    except LogicalrepError as error:
         text, _, remedy = one_line(str(error)).partition(REMEDY)
         findings.append(Finding("error", "replication connection", text, "nothing can be recorded", remedy))
     return f"PostgreSQL {version}", len(checks) + 2, findings
@@ -326,9 +326,9 @@ def _run(connection: Connection, check: Check, slot: str, publications: Sequence
 
 
 def _find_uncompared(connection: Connection, publications: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding for each reason why the self-check of `pgoutput sync` does not compare tables."""
+    """Yield a finding for each reason why the self-check of `logicalrep sync` does not compare tables."""
     with suppress(MissingExtraError):  # without the extra `replica` there is no self-check either
-        from pgoutput.verification import Publications
+        from logicalrep.verification import Publications
 
         published = Publications(connection, publications)
         names: defaultdict[str, list[str]] = defaultdict(list)
@@ -337,4 +337,4 @@ def _find_uncompared(connection: Connection, publications: Sequence[str]) -> Ite
         for reason, tables in sorted(names.items()):
             if reason:
                 text = f"{listed(tables)}: {reason}"
-                yield Finding("advice", "self-check", text, "`pgoutput sync` does not compare them", "")
+                yield Finding("advice", "self-check", text, "`logicalrep sync` does not compare them", "")

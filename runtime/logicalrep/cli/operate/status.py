@@ -1,4 +1,4 @@
-"""The command `pgoutput status`: a recording, its slot and recorder, and its replicas, on one screen."""
+"""The command `logicalrep status`: a recording, its slot and recorder, and its replicas, on one screen."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from pgoutput._extras import require
-from pgoutput._text import counted
-from pgoutput.cli.common.lag import last_commit_time, seconds_behind
-from pgoutput.cli.common.printing import print_json, printable, refused_values
-from pgoutput.errors import ReplicationError
-from pgoutput.recording import Metadata, Recording, Source, locate
-from pgoutput.wire import format_lsn, format_time, parse_lsn
+from logicalrep._extras import require
+from logicalrep._text import counted
+from logicalrep.cli.common.lag import last_commit_time, seconds_behind
+from logicalrep.cli.common.printing import print_json, printable, refused_values
+from logicalrep.errors import ReplicationError
+from logicalrep.recording import Metadata, Recording, Source, locate
+from logicalrep.wire import format_lsn, format_time, parse_lsn
 
 if TYPE_CHECKING:
-    from pgoutput.recorder import Connection, SlotStatus
-    from pgoutput.replica import Positions, ReplicaTable
+    from logicalrep.recorder import Connection, SlotStatus
+    from logicalrep.replica import Positions, ReplicaTable
 
 LONG_SECONDS: float = 60.0
 """Age in seconds from which an open transaction is printed, if the slot retains WAL for it."""
@@ -52,7 +52,7 @@ class RecordingStatus(msgspec.Struct, frozen=True, kw_only=True):
     end_lsn: str
     """Transactions with an end LSN up to this one are recorded."""
     last_commit_time: str | None
-    """Time of the last commit, as `pgoutput.wire.format_time` returns it; None if none is found."""
+    """Time of the last commit, as `logicalrep.wire.format_time` returns it; None if none is found."""
     incomplete: tuple[str, ...]
     """Names of the incomplete tables, with the reasons."""
 
@@ -96,7 +96,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Output of `pgoutput status`."""
+    """Output of `logicalrep status`."""
 
     recording: RecordingStatus
     slot: SlotStatus | None = None
@@ -118,7 +118,7 @@ def show(place: str, dsn: str | None, targets: Sequence[str], *, json: bool) -> 
         json: Whether to print a JSON object.
 
     Raises:
-        PgoutputError: The recording or a replica cannot be read.
+        LogicalrepError: The recording or a replica cannot be read.
         ReplicationError: The state of the slot cannot be read; everything else is printed first.
         typer.Exit: With exit code 1: the recording cannot be continued or lacks segments, or a table is
             incomplete, has failed or may differ.
@@ -178,7 +178,7 @@ def _recording(recording: Recording, last: Metadata) -> RecordingStatus:
 def _ask(dsn: str, source: Source, place: str) -> tuple[SlotStatus | None, str]:
     """Return the state of a recording's slot, and why the recording cannot be continued; empty if it can."""
     require("recorder", "psycopg")
-    from pgoutput.recorder import Connection, read_slot_status
+    from logicalrep.recorder import Connection, read_slot_status
 
     with refused_values(), Connection(dsn) as connection:
         slot = read_slot_status(connection, source.slot)
@@ -187,7 +187,7 @@ def _ask(dsn: str, source: Source, place: str) -> tuple[SlotStatus | None, str]:
 
 def _lost(slot: SlotStatus | None, place: str) -> str:
     """Return why a recording cannot be continued from its slot; empty if it can."""
-    from pgoutput.recorder import stored_lsn
+    from logicalrep.recorder import stored_lsn
 
     if slot is None:
         return "the slot does not exist"
@@ -208,7 +208,7 @@ def _lost_publication(connection: Connection, source: Source) -> str:
     """Return why a recording lacks changes of a publication; empty if it lacks none, or on another server."""
     from psycopg import sql
 
-    from pgoutput.recorder import PermissionDenied
+    from logicalrep.recorder import PermissionDenied
 
     query = sql.SQL(_PUBLICATIONS).format(
         names=[*source.publications],
@@ -226,7 +226,7 @@ def _lost_publication(connection: Connection, source: Source) -> str:
 
 def _replica(recording: Recording, last: Metadata, target: str) -> ReplicaStatus:
     require("replica", "deltalake")
-    from pgoutput.replica import Positions, check_owner, read_owner, read_self_check, replica_tables
+    from logicalrep.replica import Positions, check_owner, read_owner, read_self_check, replica_tables
 
     owner = read_owner(target)
     check_owner(target, "tables" if owner is None else owner.output, last.source.recording)
@@ -275,7 +275,7 @@ def _lines(status: Status) -> Iterator[tuple[str, str]]:
     yield "recording", f"{one.place} ({one.recording})"
     yield "source", f"PostgreSQL {one.server_version}, database {one.database}, publications {publications}"
     commit = f", last commit {one.last_commit_time}" if one.last_commit_time else ""
-    missing = f"; {one.missing:,} missing, see `pgoutput segments`" if one.missing else ""
+    missing = f"; {one.missing:,} missing, see `logicalrep segments`" if one.missing else ""
     yield "segments", f"{one.segments:,}, up to {one.end_lsn}{commit}{missing}"
     for text in one.incomplete:
         yield "incomplete", text

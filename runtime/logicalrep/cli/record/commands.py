@@ -6,11 +6,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from pgoutput._extras import require
-from pgoutput.cli.common.configuration import value_or_reader
-from pgoutput.cli.common.options import Detail, Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
-from pgoutput.cli.common.printing import refused_values
-from pgoutput.versions import LATEST
+from logicalrep._extras import require
+from logicalrep.cli.common.configuration import value_or_reader
+from logicalrep.cli.common.options import (
+    Detail,
+    Dsn,
+    Log,
+    LogSeconds,
+    Metrics,
+    RecordingPlace,
+    SegmentSeconds,
+)
+from logicalrep.cli.common.printing import refused_values
+from logicalrep.versions import LATEST
 
 
 def record(
@@ -111,8 +119,8 @@ def record(
 
     Ctrl-C stores and acknowledges everything received, then ends.
     """
-    from pgoutput.cli.record import recording as command
-    from pgoutput.recorder import RecorderOptions
+    from logicalrep.cli.record import recording as command
+    from logicalrep.recorder import RecorderOptions
 
     options = RecorderOptions(
         proto_version=proto,
@@ -156,12 +164,12 @@ def snapshot(
         ),
     ],
 ) -> None:
-    """Add the rows of tables to a recording, while `pgoutput record` runs.
+    """Add the rows of tables to a recording, while `logicalrep record` runs.
 
     The running recorder copies the tables; otherwise the next recorder does. The command waits until the rows
     are stored. Ctrl-C ends the command, but not the copying.
     """
-    from pgoutput.cli.record import snapshots
+    from logicalrep.cli.record import snapshots
 
     snapshots.snapshot(recording, table)
 
@@ -182,7 +190,7 @@ def prune(
 
     Replicas register by themselves. Recorder and replicas may run at the same time.
     """
-    from pgoutput.cli.record import pruning
+    from logicalrep.cli.record import pruning
 
     pruning.prune(recording, keep, forget or (), dry_run=dry_run, json=json)
 
@@ -200,7 +208,7 @@ def install_ddl_events(
     and give existing rows the constant defaults of added columns.
     """
     require("recorder", "psycopg")
-    from pgoutput import recorder
+    from logicalrep import recorder
 
     if sql:
         print(*recorder.ddl_events_sql(remove=remove), sep=";\n", end=";\n")

@@ -8,9 +8,9 @@ from datetime import datetime
 from math import inf
 from typing import Final
 
-from pgoutput.cli.common.lag import LagClock, commit_age
-from pgoutput.cli.common.metrics import Metric, Metrics
-from pgoutput.recorder import (
+from logicalrep.cli.common.lag import LagClock, commit_age
+from logicalrep.cli.common.metrics import Metric, Metrics
+from logicalrep.recorder import (
     Connected,
     Event,
     Lost,
@@ -23,7 +23,7 @@ from pgoutput.recorder import (
     TableIncomplete,
     TableNotCopied,
 )
-from pgoutput.wire import parse_lsn
+from logicalrep.wire import parse_lsn
 
 _SILENCE_SECONDS: Final = 60.0
 """Seconds without an event after which a connected recorder counts as stuck; one event a second is normal."""
@@ -35,49 +35,51 @@ WAL_STATUSES: Final = ("reserved", "extended", "unreserved", "lost")
 """Values of the label `status`: those of the column wal_status of pg_replication_slots."""
 
 RECORDER: Final = (
-    Metric("pgoutput_recorder_connected", "1 while the server streams to the recorder, otherwise 0."),
-    Metric("pgoutput_recorder_sessions_total", "Sessions: connections on which the server streamed."),
-    Metric("pgoutput_recorder_received_messages_total", "Messages received from the server."),
-    Metric("pgoutput_recorder_received_bytes_total", "Size of the messages received."),
-    Metric("pgoutput_recorder_stored_segments_total", "Segments stored."),
-    Metric("pgoutput_recorder_stored_messages_total", "Messages in the segments stored."),
-    Metric("pgoutput_recorder_stored_transactions_total", "Transactions that committed in these segments."),
+    Metric("logicalrep_recorder_connected", "1 while the server streams to the recorder, otherwise 0."),
+    Metric("logicalrep_recorder_sessions_total", "Sessions: connections on which the server streamed."),
+    Metric("logicalrep_recorder_received_messages_total", "Messages received from the server."),
+    Metric("logicalrep_recorder_received_bytes_total", "Size of the messages received."),
+    Metric("logicalrep_recorder_stored_segments_total", "Segments stored."),
+    Metric("logicalrep_recorder_stored_messages_total", "Messages in the segments stored."),
+    Metric("logicalrep_recorder_stored_transactions_total", "Transactions that committed in these segments."),
     Metric(
-        "pgoutput_recorder_errors_total",
+        "logicalrep_recorder_errors_total",
         "Connections lost or refused (`connection`), and tables whose rows could not be copied (`copy`).",
         ("kind",),
     ),
     Metric(
-        "pgoutput_recorder_lag_bytes",
+        "logicalrep_recorder_lag_bytes",
         "WAL between the LSN that was received, stored or acknowledged and the end of the server's WAL.",
         ("stage",),
     ),
     Metric(
-        "pgoutput_recorder_lag_seconds",
+        "logicalrep_recorder_lag_seconds",
         "Time since the server's WAL went beyond the LSN that was received, stored or acknowledged.",
         ("stage",),
     ),
     Metric(
-        "pgoutput_recorder_last_commit_timestamp_seconds",
+        "logicalrep_recorder_last_commit_timestamp_seconds",
         "Commit time of the last transaction received, by the server's clock.",
     ),
-    Metric("pgoutput_recorder_open_transactions", "Transactions received that have not ended."),
+    Metric("logicalrep_recorder_open_transactions", "Transactions received that have not ended."),
     Metric(
-        "pgoutput_recorder_oldest_transaction_age_seconds",
+        "logicalrep_recorder_oldest_transaction_age_seconds",
         "Time since the oldest open transaction began to arrive; 0 if none is open.",
     ),
-    Metric("pgoutput_recorder_incomplete_tables", "Tables whose rows the recording lacks, at least in part."),
     Metric(
-        "pgoutput_recorder_changes_lost",
+        "logicalrep_recorder_incomplete_tables", "Tables whose rows the recording lacks, at least in part."
+    ),
+    Metric(
+        "logicalrep_recorder_changes_lost",
         "1 if the recorder ends because changes are lost, such as those of a lost slot, otherwise 0.",
     ),
-    Metric("pgoutput_slot_retained_wal_bytes", "WAL that the server retains because of the slot."),
+    Metric("logicalrep_slot_retained_wal_bytes", "WAL that the server retains because of the slot."),
     Metric(
-        "pgoutput_slot_safe_wal_bytes",
+        "logicalrep_slot_safe_wal_bytes",
         "WAL that the server can write before the slot may lose WAL. Without a limit: no value.",
     ),
     Metric(
-        "pgoutput_slot_wal_status",
+        "logicalrep_slot_wal_status",
         "1 for the value of wal_status that the slot has, 0 for the others. Before PostgreSQL 13: no value.",
         ("status",),
     ),
@@ -107,10 +109,10 @@ class RecorderMetrics:
         self._is_connected = False
         self._last_event = time.time()
         for kind in ("connection", "copy"):
-            metrics.add("pgoutput_recorder_errors_total", 0, kind)
-        metrics.set("pgoutput_recorder_incomplete_tables", 0)
-        metrics.set("pgoutput_recorder_connected", 0)
-        metrics.set("pgoutput_recorder_changes_lost", 0)
+            metrics.add("logicalrep_recorder_errors_total", 0, kind)
+        metrics.set("logicalrep_recorder_incomplete_tables", 0)
+        metrics.set("logicalrep_recorder_connected", 0)
+        metrics.set("logicalrep_recorder_changes_lost", 0)
 
     def add(self, event: Event) -> None:
         """Update the metrics with an event of the recorder."""
@@ -119,29 +121,29 @@ class RecorderMetrics:
         match event:
             case Connected():
                 self._set_connected(True)
-                metrics.add("pgoutput_recorder_sessions_total", 1)
+                metrics.add("logicalrep_recorder_sessions_total", 1)
             case Progress():
                 self._add_progress(event)
             case Stored():
-                metrics.add("pgoutput_recorder_stored_segments_total", 1)
-                metrics.add("pgoutput_recorder_stored_messages_total", event.messages)
-                metrics.add("pgoutput_recorder_stored_transactions_total", event.transactions)
+                metrics.add("logicalrep_recorder_stored_segments_total", 1)
+                metrics.add("logicalrep_recorder_stored_messages_total", event.messages)
+                metrics.add("logicalrep_recorder_stored_transactions_total", event.transactions)
             case Reconnecting():
                 self._set_connected(False)
-                metrics.add("pgoutput_recorder_errors_total", 1, "connection")
+                metrics.add("logicalrep_recorder_errors_total", 1, "connection")
             case TableNotCopied():
-                metrics.add("pgoutput_recorder_errors_total", 1, "copy")
+                metrics.add("logicalrep_recorder_errors_total", 1, "copy")
             case TableIncomplete() | TableComplete() | TableDropped():
                 self._incomplete.discard(event.table)
                 if isinstance(event, TableIncomplete):
                     self._incomplete.add(event.table)
-                metrics.set("pgoutput_recorder_incomplete_tables", len(self._incomplete))
+                metrics.set("logicalrep_recorder_incomplete_tables", len(self._incomplete))
             case Lost():
                 self._set_connected(False)
-                metrics.set("pgoutput_recorder_changes_lost", 1)
+                metrics.set("logicalrep_recorder_changes_lost", 1)
             case Stopped():
                 self._set_connected(False)
-                metrics.set("pgoutput_recorder_received_messages_total", event.messages)
+                metrics.set("logicalrep_recorder_received_messages_total", event.messages)
 
     def stuck(self) -> str:
         """Return a text if the connected recorder has reported nothing for a minute; else an empty text."""
@@ -156,7 +158,7 @@ class RecorderMetrics:
 
     def _set_connected(self, is_connected: bool) -> None:
         self._is_connected = is_connected
-        self._metrics.set("pgoutput_recorder_connected", float(is_connected))
+        self._metrics.set("logicalrep_recorder_connected", float(is_connected))
 
     def _add_progress(self, event: Progress) -> None:
         metrics = self._metrics
@@ -165,17 +167,19 @@ class RecorderMetrics:
         if event.last_commit_time is not None:
             with suppress(ValueError):  # the year is outside the years 1 to 9999
                 commit_time = datetime.fromisoformat(event.last_commit_time).timestamp()
-            metrics.set("pgoutput_recorder_last_commit_timestamp_seconds", commit_time)
-        metrics.set("pgoutput_recorder_received_messages_total", event.messages)
-        metrics.set("pgoutput_recorder_received_bytes_total", event.received_bytes)
-        metrics.set("pgoutput_recorder_open_transactions", event.open_transactions)
-        metrics.set("pgoutput_recorder_oldest_transaction_age_seconds", event.oldest_transaction_seconds or 0)
-        metrics.set("pgoutput_slot_retained_wal_bytes", event.retained_wal_bytes)
-        metrics.set("pgoutput_slot_safe_wal_bytes", event.safe_wal_bytes)
+            metrics.set("logicalrep_recorder_last_commit_timestamp_seconds", commit_time)
+        metrics.set("logicalrep_recorder_received_messages_total", event.messages)
+        metrics.set("logicalrep_recorder_received_bytes_total", event.received_bytes)
+        metrics.set("logicalrep_recorder_open_transactions", event.open_transactions)
+        metrics.set(
+            "logicalrep_recorder_oldest_transaction_age_seconds", event.oldest_transaction_seconds or 0
+        )
+        metrics.set("logicalrep_slot_retained_wal_bytes", event.retained_wal_bytes)
+        metrics.set("logicalrep_slot_safe_wal_bytes", event.safe_wal_bytes)
         for status in WAL_STATUSES:
             is_known = event.wal_status is not None
             metrics.set(
-                "pgoutput_slot_wal_status", float(status == event.wal_status) if is_known else None, status
+                "logicalrep_slot_wal_status", float(status == event.wal_status) if is_known else None, status
             )
         if event.wal_lsn is not None:
             lsns = [parse_lsn(getattr(event, f"{stage}_lsn")) for stage in STAGES]
@@ -202,8 +206,8 @@ class RecorderMetrics:
             self._latest_commit = max(self._latest_commit, now - age)
             self._clock.saw_end(received + 1, now - age)
         for stage, lsn in zip(STAGES, lsns, strict=True):
-            self._metrics.set("pgoutput_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)
-            self._metrics.set("pgoutput_recorder_lag_seconds", lambda lsn=lsn: self._lag(lsn), stage)
+            self._metrics.set("logicalrep_recorder_lag_bytes", max(0, wal_lsn - lsn), stage)
+            self._metrics.set("logicalrep_recorder_lag_seconds", lambda lsn=lsn: self._lag(lsn), stage)
 
     def _lag(self, lsn: int) -> float:
         now = time.time()

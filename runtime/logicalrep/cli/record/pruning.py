@@ -1,4 +1,4 @@
-"""The command `pgoutput prune`: prints what was removed from a recording, and which readers need the rest."""
+"""The command `logicalrep prune`: prints what was removed from a recording, and who needs the rest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 import typer
 
-from pgoutput._text import counted
-from pgoutput.cli.common.permissions import refuse_root
-from pgoutput.cli.common.printing import complain, print_json, printable
-from pgoutput.cli.common.tables import readers_table, table_console
-from pgoutput.recording import Pruned, Reader, prune as prune_recording
-from pgoutput.wire import format_lsn
+from logicalrep._text import counted
+from logicalrep.cli.common.permissions import refuse_root
+from logicalrep.cli.common.printing import complain, print_json, printable
+from logicalrep.cli.common.tables import readers_table, table_console
+from logicalrep.recording import Pruned, Reader, prune as prune_recording
+from logicalrep.wire import format_lsn
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNSEEN: Final = timedelta(days=1)
@@ -37,7 +37,7 @@ def prune(recording: str, keep: str, forget: Sequence[str], *, dry_run: bool, js
     """Prune a recording, and print what was removed.
 
     Raises:
-        PgoutputError: The recording cannot be pruned.
+        LogicalrepError: The recording cannot be pruned.
     """
     if not dry_run:
         refuse_root(recording)

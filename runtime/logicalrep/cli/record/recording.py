@@ -1,4 +1,4 @@
-"""The command `pgoutput record`: prints the recorder's events, and stops the recorder at a signal."""
+"""The command `logicalrep record`: prints the recorder's events, and stops the recorder at a signal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pgoutput.cli.common.metrics import Metrics, serve_metrics
-from pgoutput.cli.common.printing import Interval, complain, print_event, printable, refused_values
-from pgoutput.cli.common.signals import stop_at_signals
-from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
-from pgoutput.recorder import Event, Lost, Progress, Recorder, Stored, event_level, event_text
-from pgoutput.wire import parse_lsn
+from logicalrep.cli.common.metrics import Metrics, serve_metrics
+from logicalrep.cli.common.printing import Interval, complain, print_event, printable, refused_values
+from logicalrep.cli.common.signals import stop_at_signals
+from logicalrep.cli.record.metrics import RECORDER, RecorderMetrics
+from logicalrep.recorder import Event, Lost, Progress, Recorder, Stored, event_level, event_text
+from logicalrep.wire import parse_lsn
 
 Until: TypeAlias = Literal["now"] | int | None
 
@@ -71,7 +71,7 @@ def record(
         options: Further keyword arguments of `Recorder`.
 
     Raises:
-        PgoutputError: The server cannot be recorded, or the folder cannot be used for the recording.
+        LogicalrepError: The server cannot be recorded, or the folder cannot be used for the recording.
         OSError: A file cannot be written.
     """
     console = Console(stderr=True, highlight=False)

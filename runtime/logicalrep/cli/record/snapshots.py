@@ -1,4 +1,4 @@
-"""The command `pgoutput snapshot`: asks a recorder to add the rows of tables to its recording."""
+"""The command `logicalrep snapshot`: asks a recorder to add the rows of tables to its recording."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 from rich.console import Console
 
-from pgoutput.cli.common.permissions import refuse_root
-from pgoutput.cli.common.printing import complain
-from pgoutput.recorder import is_recording, is_requested, request_snapshot
+from logicalrep.cli.common.permissions import refuse_root
+from logicalrep.cli.common.printing import complain
+from logicalrep.recorder import is_recording, is_requested, request_snapshot
 
 _TICK: Final = 0.2
 """Seconds between two checks whether the request is done."""
@@ -34,7 +34,7 @@ def snapshot(
     request = request_snapshot(recording, tables, keys)
     if not is_recording(recording):
         complain(
-            f"no recorder writes {recording}: start one, which copies the tables, with `pgoutput record`; "
+            f"no recorder writes {recording}: start one, which copies the tables, with `logicalrep record`; "
             "Ctrl-C ends this command, and keeps the request"
         )
     with Console(stderr=True, highlight=False).status("the recorder copies the tables"):

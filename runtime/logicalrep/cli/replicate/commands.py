@@ -7,11 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from pgoutput._extras import require
-from pgoutput.cli.common.configuration import value_or_reader
-from pgoutput.cli.common.options import Detail, Dsn, Log, LogSeconds, Metrics, RecordingPlace, SegmentSeconds
-from pgoutput.cli.common.pandas import show_pandas
-from pgoutput.cli.common.printing import refused_values
+from logicalrep._extras import require
+from logicalrep.cli.common.configuration import value_or_reader
+from logicalrep.cli.common.options import (
+    Detail,
+    Dsn,
+    Log,
+    LogSeconds,
+    Metrics,
+    RecordingPlace,
+    SegmentSeconds,
+)
+from logicalrep.cli.common.pandas import show_pandas
+from logicalrep.cli.common.printing import refused_values
 
 Target = Annotated[
     str,
@@ -124,7 +132,7 @@ def replicate(
     if spark := spark or bool(master or remote):
         require("spark", "pyspark")
         show_pandas()
-    from pgoutput.cli.replicate import replication
+    from logicalrep.cli.replicate import replication
 
     output = replication.Output(log, log_seconds, detail=detail)
     run = replication.Run(
@@ -143,7 +151,7 @@ def replicate(
         reset=reset_table or (),
     )
     if spark:
-        from pgoutput.cli.replicate.spark import apply_with_spark
+        from logicalrep.cli.replicate.spark import apply_with_spark
 
         replication.replicate(run, partial(apply_with_spark, master=master, remote=remote), metrics)
     else:
@@ -161,7 +169,7 @@ def sync(
     slot: Annotated[
         str | None,
         typer.Option(
-            help="The replication slot, created for a new recording; the default is pgoutput_PUBLICATION."
+            help="The replication slot, created for a new recording; the default is logicalrep_PUBLICATION."
         ),
     ] = None,
     recording: Annotated[
@@ -200,7 +208,7 @@ def sync(
     require("recorder", "psycopg")
     require("replica", "deltalake", "pyarrow")
     _check_iceberg(iceberg, partition)
-    from pgoutput.cli.replicate import replication, synchronization
+    from logicalrep.cli.replicate import replication, synchronization
 
     output = replication.Output(log, log_seconds, detail=detail)
     synchronization.synchronize(
@@ -244,7 +252,7 @@ def verify(
     Exit code 1: tables differ, or could not be compared. Ctrl-C ends the command; the next run goes on.
     """
     require("replica", "deltalake", "pyarrow")
-    from pgoutput.cli.replicate import verification
+    from logicalrep.cli.replicate import verification
 
     with refused_values():
         verification.verify(recording, target, dsn, table or (), json=json, rate=rate, repair=repair)
@@ -264,7 +272,7 @@ def tables(
 ) -> None:
     """List the tables of a target, with the version of each as of one moment."""
     require("replica", "deltalake", "pyarrow")
-    from pgoutput.cli.replicate import cuts
+    from logicalrep.cli.replicate import cuts
 
     cuts.show(target, as_of, json=json)
 
@@ -274,4 +282,4 @@ def _check_iceberg(iceberg: str | None, partition: list[str] | None) -> None:
     if iceberg is not None:
         require("iceberg", "pyiceberg", "sqlalchemy")
     elif partition:
-        raise typer.BadParameter("--partition needs --iceberg: pgoutput does not partition Delta tables")
+        raise typer.BadParameter("--partition needs --iceberg: logicalrep does not partition Delta tables")

@@ -1,4 +1,4 @@
-"""The command `pgoutput tables`: prints the versions of a target's tables as of one moment."""
+"""The command `logicalrep tables`: prints the versions of a target's tables as of one moment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import msgspec
 import typer
 
-from pgoutput._text import qualified_name
-from pgoutput.cli.common.printing import print_json, printable
-from pgoutput.cli.common.tables import make_table, table_console
-from pgoutput.replica import versions_at
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep._text import qualified_name
+from logicalrep.cli.common.printing import print_json, printable
+from logicalrep.cli.common.tables import make_table, table_console
+from logicalrep.replica import versions_at
+from logicalrep.wire import format_lsn, parse_lsn
 
 
 def show(target: str, as_of: str | None, *, json: bool) -> None:

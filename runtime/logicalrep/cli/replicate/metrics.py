@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from typing import Final
 
-from pgoutput.cli.common.lag import LagClock, last_commit_time, unix_seconds
-from pgoutput.cli.common.metrics import Metric, Metrics
-from pgoutput.recording import Recording
-from pgoutput.replica import TableResult, replica_table, replica_tables
+from logicalrep.cli.common.lag import LagClock, last_commit_time, unix_seconds
+from logicalrep.cli.common.metrics import Metric, Metrics
+from logicalrep.recording import Recording
+from logicalrep.replica import TableResult, replica_table, replica_tables
 
 _SILENCE_SECONDS: Final = 600.0
 """Seconds without a report after which a query counts as stuck; one table may take minutes."""
@@ -18,44 +18,44 @@ _TABLES: Final = 20
 """Largest number of tables with metrics of their own, unless details are wanted."""
 
 
-SELF_CHECK_DIFFERENCES: Final = "pgoutput_replica_self_check_differences"
+SELF_CHECK_DIFFERENCES: Final = "logicalrep_replica_self_check_differences"
 
 REPLICA: Final = (
-    Metric("pgoutput_replica_batches_total", "Micro-batches applied."),
-    Metric("pgoutput_replica_changes_total", "Changes applied, by operation.", ("operation",)),
-    Metric("pgoutput_replica_errors_total", "Times that changes could not be applied to a table."),
+    Metric("logicalrep_replica_batches_total", "Micro-batches applied."),
+    Metric("logicalrep_replica_changes_total", "Changes applied, by operation.", ("operation",)),
+    Metric("logicalrep_replica_errors_total", "Times that changes could not be applied to a table."),
     Metric(
-        "pgoutput_replica_applied_changes_total",
+        "logicalrep_replica_applied_changes_total",
         "Changes applied to a table, by operation.",
         ("table", "operation"),
     ),
     Metric(
-        "pgoutput_replica_table_applied_timestamp_seconds",
+        "logicalrep_replica_table_applied_timestamp_seconds",
         "When changes were last applied to a table and committed.",
         ("table",),
     ),
     Metric(
-        "pgoutput_replica_table_errors_total",
+        "logicalrep_replica_table_errors_total",
         "Micro-batches that could not be applied to a table.",
         ("table",),
     ),
-    Metric("pgoutput_replica_failed_tables", "Tables whose changes cannot be applied."),
-    Metric("pgoutput_replica_tables_that_may_differ", "Tables that may differ from their source."),
+    Metric("logicalrep_replica_failed_tables", "Tables whose changes cannot be applied."),
+    Metric("logicalrep_replica_tables_that_may_differ", "Tables that may differ from their source."),
     Metric(
         SELF_CHECK_DIFFERENCES,
-        "Tables in which the self-check of `pgoutput sync` has found a difference.",
+        "Tables in which the self-check of `logicalrep sync` has found a difference.",
     ),
     Metric(
-        "pgoutput_replica_last_commit_timestamp_seconds",
+        "logicalrep_replica_last_commit_timestamp_seconds",
         "Commit time of the last transaction applied, by the server's clock.",
     ),
-    Metric("pgoutput_replica_lag_segments", "Segments of the recording that are not applied."),
+    Metric("logicalrep_replica_lag_segments", "Segments of the recording that are not applied."),
     Metric(
-        "pgoutput_replica_lag_bytes",
+        "logicalrep_replica_lag_bytes",
         "WAL between the last segment that was applied and the end of the recording.",
     ),
     Metric(
-        "pgoutput_replica_lag_seconds",
+        "logicalrep_replica_lag_seconds",
         "Time since the recording has a segment that is not applied; 0 if all are applied.",
     ),
 )
@@ -90,19 +90,19 @@ class ReplicaMetrics:
 
     def add_batch(self) -> None:
         """Add 1 to the number of applied micro-batches."""
-        self._metrics.add("pgoutput_replica_batches_total", 1)
+        self._metrics.add("logicalrep_replica_batches_total", 1)
 
     def add(self, result: TableResult) -> None:
         """Update the metrics with the result of a micro-batch for one table."""
         metrics, table = self._metrics, f"{result.namespace}.{result.name}"
-        metrics.add("pgoutput_replica_errors_total", float(bool(result.error)))
-        metrics.add("pgoutput_replica_table_errors_total", float(bool(result.error)), table)
+        metrics.add("logicalrep_replica_errors_total", float(bool(result.error)))
+        metrics.add("logicalrep_replica_table_errors_total", float(bool(result.error)), table)
         self._changes[table] += sum(result.changes.values())
         for operation, changes in result.changes.items():
-            metrics.add("pgoutput_replica_changes_total", changes, operation)
-            metrics.add("pgoutput_replica_applied_changes_total", changes, table, operation)
+            metrics.add("logicalrep_replica_changes_total", changes, operation)
+            metrics.add("logicalrep_replica_applied_changes_total", changes, table, operation)
         if result.changes:
-            metrics.set("pgoutput_replica_table_applied_timestamp_seconds", time.time(), table)
+            metrics.set("logicalrep_replica_table_applied_timestamp_seconds", time.time(), table)
         if not result.error:
             self._failed.pop(result.oid, None)
         elif result.oid not in self._failed:
@@ -142,15 +142,17 @@ class ReplicaMetrics:
             applied = self._recording.metadata([applied_segment])[0] if is_known else None
             self._applied_lsn = None if applied is None else applied.end_lsn
             if (committed := last_commit_time(self._recording, applied_segment)) is not None:
-                metrics.set("pgoutput_replica_last_commit_timestamp_seconds", unix_seconds(committed))
+                metrics.set("logicalrep_replica_last_commit_timestamp_seconds", unix_seconds(committed))
         self._clock.saw_end(end, now)
         start = self._applied_lsn
         if start is None:  # nothing is applied, or the segment was removed
             first = self._recording.numbers[:1]
             start = self._recording.metadata(first)[0].start_lsn if first else 0
-        metrics.set("pgoutput_replica_lag_segments", end - applied_segment)
-        metrics.set("pgoutput_replica_lag_bytes", 0 if last is None else max(0, last.end_lsn - start))
-        metrics.set("pgoutput_replica_lag_seconds", lambda: self._clock.behind(applied_segment, time.time()))
+        metrics.set("logicalrep_replica_lag_segments", end - applied_segment)
+        metrics.set("logicalrep_replica_lag_bytes", 0 if last is None else max(0, last.end_lsn - start))
+        metrics.set(
+            "logicalrep_replica_lag_seconds", lambda: self._clock.behind(applied_segment, time.time())
+        )
 
     def stuck(self) -> str:
         """Return a text if the query has reported nothing for ten minutes; else an empty text."""
@@ -176,5 +178,5 @@ class ReplicaMetrics:
         return set(tables[:_TABLES])
 
     def _count_tables(self) -> None:
-        self._metrics.set("pgoutput_replica_failed_tables", len(self._failed))
-        self._metrics.set("pgoutput_replica_tables_that_may_differ", len(self._may_differ))
+        self._metrics.set("logicalrep_replica_failed_tables", len(self._failed))
+        self._metrics.set("logicalrep_replica_tables_that_may_differ", len(self._may_differ))

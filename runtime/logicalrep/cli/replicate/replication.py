@@ -1,4 +1,4 @@
-"""The command `pgoutput replicate`: prints how many changes it has applied, and ends at a signal."""
+"""The command `logicalrep replicate`: prints how many changes it has applied, and ends at a signal."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from pgoutput._text import bounded, counted
-from pgoutput.cli.common.metrics import Metric, Metrics, Observed, serve_metrics
-from pgoutput.cli.common.permissions import refuse_root, restrict_permissions
-from pgoutput.cli.common.printing import Interval, print_event, printable
-from pgoutput.cli.common.signals import stop_at_signals
-from pgoutput.cli.replicate.metrics import REPLICA, ReplicaMetrics
-from pgoutput.errors import RecordingError
-from pgoutput.recording import IncompleteTable, Recording, locate
-from pgoutput.replica import (
+from logicalrep._text import bounded, counted
+from logicalrep.cli.common.metrics import Metric, Metrics, Observed, serve_metrics
+from logicalrep.cli.common.permissions import refuse_root, restrict_permissions
+from logicalrep.cli.common.printing import Interval, print_event, printable
+from logicalrep.cli.common.signals import stop_at_signals
+from logicalrep.cli.replicate.metrics import REPLICA, ReplicaMetrics
+from logicalrep.errors import RecordingError
+from logicalrep.recording import IncompleteTable, Recording, locate
+from logicalrep.replica import (
     Applied,
     Dropped,
     Maintenance,
@@ -42,7 +42,7 @@ from pgoutput.replica import (
     selected_tables,
     use_iceberg,
 )
-from pgoutput.wire import format_lsn
+from logicalrep.wire import format_lsn
 
 _FOLDER_SECONDS = 60.0
 """Longest time that a command waits for a recorder to create the folder of a recording, in seconds."""
@@ -71,7 +71,7 @@ class Replicating(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
 
 
 class Output:
-    """Output of one run of `pgoutput replicate`: warnings, micro-batches, and numbers of applied changes.
+    """Output of one run of `logicalrep replicate`: warnings, micro-batches, and numbers of applied changes.
 
     Text goes to standard error, JSON to standard output.
 
@@ -156,7 +156,7 @@ class Run:
         metrics: Values of the metrics that are served.
         replica_metrics: Keeps the metrics of the replica up to date.
         applied_segment: Number of the last segment whose changes were all applied; 0 for none.
-        observed: What the health pages report on: the replica, and in `pgoutput sync` also the recorder.
+        observed: What the health pages report on: the replica, and in `logicalrep sync` also the recorder.
 
     Args:
         recording: Folder or URI of the recording.
@@ -178,7 +178,7 @@ class Run:
         reset: Names of tables to remove, and to build anew.
 
     Raises:
-        PgoutputError: The recording cannot be read, the target holds the replica of another recording, or
+        LogicalrepError: The recording cannot be read, the target holds the replica of another recording, or
             tables cannot be added or reset.
     """
 
@@ -269,7 +269,7 @@ class Run:
             if time.monotonic() > deadline:
                 raise RecordingError(
                     f"{place}: no recorder began the recording within {_FOLDER_SECONDS:.0f} seconds: start "
-                    "`pgoutput record`, or correct --recording"
+                    "`logicalrep record`, or correct --recording"
                 ) from TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             time.sleep(_POLL_SECONDS)
 
@@ -333,7 +333,7 @@ def replicate(run: Run, apply: Callable[[Run, Event], None], metrics: str | None
         metrics: HOST:PORT to serve the metrics of the run at; None to serve none.
 
     Raises:
-        PgoutputError: The changes cannot be applied, or the run is strict and tables are incomplete.
+        LogicalrepError: The changes cannot be applied, or the run is strict and tables are incomplete.
     """
     totals, follows = run.output.totals, run.follow
     stop = Event()
@@ -363,7 +363,7 @@ def apply_changes(run: Run, stop: Event, start: Callable[..., None] = start_quer
     Args:
         run: The recording and the target.
         stop: Ends the run when it is set.
-        start: Applies the changes; called with the arguments that `pgoutput.replica.replicate` takes. That
+        start: Applies the changes; called with the arguments that `logicalrep.replica.replicate` takes. That
             function is the default, imported as `start_query`.
     """
     with _segments_bar(run.output.console) as bar:

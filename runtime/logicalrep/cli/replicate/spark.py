@@ -1,4 +1,4 @@
-"""The Spark session of the command `pgoutput replicate`."""
+"""The Spark session of the command `logicalrep replicate`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pgoutput.cli.common.signals import stop_at_signals
-from pgoutput.cli.replicate.replication import Run, apply_changes
-from pgoutput.errors import PgoutputError
-from pgoutput.spark import cluster_session, local_session, replicate
+from logicalrep.cli.common.signals import stop_at_signals
+from logicalrep.cli.replicate.replication import Run, apply_changes
+from logicalrep.errors import LogicalrepError
+from logicalrep.spark import cluster_session, local_session, replicate
 
 _JAVA: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Setting of Spark on this machine: Java runs without its second compiler (C2). For a million changes, C2
@@ -34,7 +34,7 @@ def apply_with_spark(run: Run, stop: Event, *, master: str, remote: str) -> None
         remote: URL of a Spark Connect server.
 
     Raises:
-        PgoutputError: Spark cannot be started, or has failed.
+        LogicalrepError: Spark cannot be started, or has failed.
     """
     # py4j logs tracebacks of errors that are reported below.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -46,16 +46,16 @@ def apply_with_spark(run: Run, stop: Event, *, master: str, remote: str) -> None
             apply_changes(run, stop, partial(replicate, session))
     except (PySparkException, Py4JError, OSError) as error:
         if not stop.is_set():  # after a signal, errors are expected: Java may have ended too
-            raise PgoutputError(_cause(error)) from None
+            raise LogicalrepError(_cause(error)) from None
 
 
 @contextmanager
 def _session(run: Run, master: str, remote: str) -> Iterator[SparkSession]:
     with run.output.console.status("starting Spark"):
         if master or remote:
-            session = cluster_session("pgoutput replicate", master=master, remote=remote)
+            session = cluster_session("logicalrep replicate", master=master, remote=remote)
         else:
-            session = local_session("pgoutput replicate", config=_JAVA)
+            session = local_session("logicalrep replicate", config=_JAVA)
     try:
         yield session
     finally:
@@ -66,11 +66,14 @@ def _session(run: Run, master: str, remote: str) -> Iterator[SparkSession]:
 def _cause(error: Exception) -> str:
     """Return the cause of a Spark error as one line, from the text of the error.
 
-    The cause is the innermost error of the package pgoutput, else the innermost exception of Java or Python,
-    else the first line of the text.
+    The cause is the innermost error of the package logicalrep, else the innermost exception of Java or
+    Python, else the first line of the text.
     """
     text = str(error)
-    for pattern in (r"pgoutput\.errors\.\w+: (.+)", r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)"):
+    for pattern in (
+        r"logicalrep\.errors\.\w+: (.+)",
+        r"^(?:: |Caused by: )?[\w.$]*(?:Exception|Error): (.+)",
+    ):
         found = [cause for cause in re.findall(pattern, text, re.MULTILINE) if "Traceback" not in cause]
         if found:
             return str(found[-1])

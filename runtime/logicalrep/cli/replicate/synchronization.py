@@ -1,4 +1,4 @@
-"""The command `pgoutput sync`: a recorder in a process of its own, and a replica that follows it."""
+"""The command `logicalrep sync`: a recorder in a process of its own, and a replica that follows it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hashlib import sha256
 from threading import Event
 from typing import IO
 
-from pgoutput.cli.common.configuration import Reader, format_options
-from pgoutput.cli.common.printing import printable
-from pgoutput.cli.common.signals import stop_at_signals
-from pgoutput.cli.record.metrics import RECORDER, RecorderMetrics
-from pgoutput.cli.record.recording import decode_event, is_line
-from pgoutput.cli.replicate.metrics import REPLICA, SELF_CHECK_DIFFERENCES
-from pgoutput.cli.replicate.replication import Output, Run, apply_changes, replicate
-from pgoutput.errors import RecordingError
-from pgoutput.recorder import (
+from logicalrep.cli.common.configuration import Reader, format_options
+from logicalrep.cli.common.printing import printable
+from logicalrep.cli.common.signals import stop_at_signals
+from logicalrep.cli.record.metrics import RECORDER, RecorderMetrics
+from logicalrep.cli.record.recording import decode_event, is_line
+from logicalrep.cli.replicate.metrics import REPLICA, SELF_CHECK_DIFFERENCES
+from logicalrep.cli.replicate.replication import Output, Run, apply_changes, replicate
+from logicalrep.errors import RecordingError
+from logicalrep.recorder import (
     Connection,
     Lost,
     event_level,
@@ -31,14 +31,14 @@ from pgoutput.recorder import (
     is_requested,
     request_snapshot,
 )
-from pgoutput.recording import Recording, locate, parse_store_url
-from pgoutput.replica import Updates
-from pgoutput.verification import Replicated, SelfCheck
+from logicalrep.recording import Recording, locate, parse_store_url
+from logicalrep.replica import Updates
+from logicalrep.verification import Replicated, SelfCheck
 
-_OWN_SETTINGS = "PGOUTPUT_RECORD_", "PGOUTPUT_CONFIG"
-"""Prefixes of environment variables that set options of `pgoutput record`.
+_OWN_SETTINGS = "LOGICALREP_RECORD_", "LOGICALREP_CONFIG"
+"""Prefixes of environment variables that set options of `logicalrep record`.
 
-The recorder does not get these variables: it has only the options that `pgoutput sync` gives it.
+The recorder does not get these variables: it has only the options that `logicalrep sync` gives it.
 """
 
 _SERVICE = "OTEL_SERVICE_NAME"
@@ -95,8 +95,8 @@ def synchronize(
         metrics: HOST:PORT to serve the metrics of recorder and replica at; None to serve none.
 
     Raises:
-        PgoutputError: The changes cannot be applied; or `recording` is None, and the target is a URI at which
-            no recording can be made.
+        LogicalrepError: The changes cannot be applied; or `recording` is None, and the target is a URI at
+            which no recording can be made.
         OSError: The recorder cannot be started.
     """
     if recording is None and "://" in target and parse_store_url(target) is None:
@@ -109,7 +109,7 @@ def synchronize(
         *(
             sys.executable,
             "-m",
-            "pgoutput.cli",
+            "logicalrep.cli",
             "record",
             "--config",
             "/dev/stdin",  # with the DSN: every user can see the arguments of a process
@@ -165,7 +165,7 @@ def synchronize(
 
 def slot_name(publications: Sequence[str]) -> str:
     """Return a valid name for the replication slot of publications; a long name ends with a digest."""
-    name = re.sub("[^a-z0-9_]", "_", f"pgoutput_{'_'.join(publications)}".lower())
+    name = re.sub("[^a-z0-9_]", "_", f"logicalrep_{'_'.join(publications)}".lower())
     return name if len(name) <= 63 else f"{name[:54]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
@@ -196,7 +196,7 @@ def _self_check(
     )
     check = SelfCheck(replicated)
     run.metrics.set(SELF_CHECK_DIFFERENCES, lambda: len(check.findings.texts("difference")))
-    thread = threading.Thread(target=check.run, name="pgoutput-self-check", daemon=True)
+    thread = threading.Thread(target=check.run, name="logicalrep-self-check", daemon=True)
     thread.start()
     try:
         yield
@@ -209,7 +209,7 @@ def _self_check(
 def _recorder(
     command: Sequence[str], dsn: str | Reader, run: Run, observed: RecorderMetrics, stop: Event
 ) -> Iterator[tuple[subprocess.Popen[bytes], Event]]:
-    """Run `pgoutput record`; yield its process, and an event that is set when the process has ended.
+    """Run `logicalrep record`; yield its process, and an event that is set when the process has ended.
 
     Ctrl-C in a terminal does not reach the recorder, because it runs in a POSIX session of its own (setsid).
     At a signal, this process stops the recorder. If this process is killed, the recorder ends when it reports
@@ -226,7 +226,7 @@ def _recorder(
     process = subprocess.Popen(
         command,
         env={name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)}
-        | {_SERVICE: f"{os.environ.get(_SERVICE, 'pgoutput')}-recorder"},
+        | {_SERVICE: f"{os.environ.get(_SERVICE, 'logicalrep')}-recorder"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The command `pgoutput verify`: prints which rows of a replica differ from the source."""
+"""The command `logicalrep verify`: prints which rows of a replica differ from the source."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pgoutput._text import counted
-from pgoutput.cli.common.permissions import refuse_root, restrict_permissions
-from pgoutput.cli.common.printing import complain, print_json, printable
-from pgoutput.cli.record.snapshots import snapshot
-from pgoutput.recorder import Event, Waiting, event_text
-from pgoutput.verification import AwaitingRecording, RowDifference, TableVerdict, verify_tables
-from pgoutput.wire import format_lsn
+from logicalrep._text import counted
+from logicalrep.cli.common.permissions import refuse_root, restrict_permissions
+from logicalrep.cli.common.printing import complain, print_json, printable
+from logicalrep.cli.record.snapshots import snapshot
+from logicalrep.recorder import Event, Waiting, event_text
+from logicalrep.verification import AwaitingRecording, RowDifference, TableVerdict, verify_tables
+from logicalrep.wire import format_lsn
 
 _REPAIRED_ROWS: Final = 100_000
 """Largest number of differing rows of a table that are copied alone; if more differ, all rows are copied."""
@@ -46,7 +46,7 @@ def verify(
         repair: Whether to have the recorder copy the differing rows to the recording again.
 
     Raises:
-        PgoutputError: The tables cannot be compared.
+        LogicalrepError: The tables cannot be compared.
         ValueError: The DSN cannot be parsed.
     """
     refuse_root(recording, target)

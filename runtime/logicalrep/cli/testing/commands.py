@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from pgoutput._extras import require
-from pgoutput._servers import MAJOR_VERSIONS
-from pgoutput.cli.common.streams import opened
-from pgoutput.cli.testing import encoding
-from pgoutput.versions import LATEST, LATEST_RELEASED
+from logicalrep._extras import require
+from logicalrep._servers import MAJOR_VERSIONS
+from logicalrep.cli.common.streams import opened
+from logicalrep.cli.testing import encoding
+from logicalrep.versions import LATEST, LATEST_RELEASED
 
 
 def synth(
@@ -110,7 +110,7 @@ def synth(
     as far as the server and the protocol version have them.
     """
     require("synth", "numpy", "pyarrow")
-    from pgoutput.cli.testing import synthesis
+    from logicalrep.cli.testing import synthesis
 
     fitted = None
     if like is not None:
@@ -183,8 +183,8 @@ def serve(
 
     Prints the connection parameters, and serves until Ctrl-C.
     """
-    from pgoutput.cli.testing import serving
-    from pgoutput.standin import StandIn
+    from logicalrep.cli.testing import serving
+    from logicalrep.standin import StandIn
 
     server = StandIn(
         serving.find_source(recording, scenario),

@@ -1,4 +1,4 @@
-"""The command `pgoutput encode`: converts JSON lines to messages, and prints them as a capture file."""
+"""The command `logicalrep encode`: converts JSON lines to messages, and prints them as a capture file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from pgoutput import _protocols, envelope
-from pgoutput._stored_stream import Channel
-from pgoutput.capturefile import Header, encode_header, encode_record
-from pgoutput.errors import DecodeError, EncodeError, RecordingError
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import Message, Streaming, XLogData
-from pgoutput.stream import StreamDecoder, encode_for
+from logicalrep import _protocols, envelope
+from logicalrep._stored_stream import Channel
+from logicalrep.capturefile import Header, encode_header, encode_record
+from logicalrep.errors import DecodeError, EncodeError, RecordingError
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import Message, Streaming, XLogData
+from logicalrep.stream import StreamDecoder, encode_for
 
 
 def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[bytes]:
@@ -25,7 +25,7 @@ def to_capture_file(file: Path, proto: int, streaming: Streaming) -> Iterator[by
     Each encoded message is decoded again, which ensures that the capture file can be decoded.
 
     Args:
-        file: A file with a JSON object per message, as `pgoutput decode` prints; `-` is standard input.
+        file: A file with a JSON object per message, as `logicalrep decode` prints; `-` is standard input.
         proto: Protocol version of the stream.
         streaming: Option `streaming` of the stream.
 

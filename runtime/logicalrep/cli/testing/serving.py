@@ -1,4 +1,4 @@
-"""The command `pgoutput serve`: reads the arguments, and runs the stand-in server until a signal."""
+"""The command `logicalrep serve`: reads the arguments, and runs the stand-in server until a signal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import typer
 
-from pgoutput.cli.common.signals import stop_at_signals
-from pgoutput.errors import PgoutputError
-from pgoutput.standin import Faults, RecordedSource, Source, StandIn, StreamFactory, parse_faults
+from logicalrep.cli.common.signals import stop_at_signals
+from logicalrep.errors import LogicalrepError
+from logicalrep.standin import Faults, RecordedSource, Source, StandIn, StreamFactory, parse_faults
 
 
 def find_source(recording: str | None, scenario: str | None) -> Source | StreamFactory:
@@ -123,7 +123,7 @@ def _scenario(text: str) -> StreamFactory:
         streams: Any = getattr(importlib.import_module(module), name)
         if not hasattr(streams, "stream"):
             streams = streams()
-    except PgoutputError:
+    except LogicalrepError:
         raise
     except Exception as error:  # the user's module may raise anything
         text = f"{text}: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The command `pgoutput synth`: parses the arguments, and shows a progress bar."""
+"""The command `logicalrep synth`: parses the arguments, and shows a progress bar."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pgoutput._stored_stream import StoredStream
-from pgoutput.cli.common.printing import printable
-from pgoutput.errors import RecordingError
-from pgoutput.synth.workload import (
+from logicalrep._stored_stream import StoredStream
+from logicalrep.cli.common.printing import printable
+from logicalrep.errors import RecordingError
+from logicalrep.synth.workload import (
     PROFILES,
     Mix,
     Profile,
@@ -32,7 +32,7 @@ from pgoutput.synth.workload import (
     write_copy_data,
     write_recording,
 )
-from pgoutput.wire import is_utf8
+from logicalrep.wire import is_utf8
 
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_NUMBER: Final = 1e15
@@ -110,7 +110,7 @@ def fit(stream: StoredStream) -> Profile:
 def make_workload(
     profile: str | None, fitted: Profile | None, *, transactions: int, **options: Any
 ) -> Workload:
-    """Return the workload that the options of `pgoutput synth` describe.
+    """Return the workload that the options of `logicalrep synth` describe.
 
     Args:
         profile: Name of the profile; None for the default, which depends on the number of transactions.
@@ -147,7 +147,7 @@ def synthesize(workload: Workload, out: str) -> None:
     partial output.
 
     Raises:
-        PgoutputError: The output folder is not empty.
+        LogicalrepError: The output folder is not empty.
         OSError: The output cannot be written.
         typer.BadParameter: The name of the output is not valid UTF-8.
     """

@@ -1,4 +1,4 @@
-"""The command `pgoutput vectors`: writes test vectors, and runs decoders on them."""
+"""The command `logicalrep vectors`: writes test vectors, and runs decoders on them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from pgoutput._extras import require
-from pgoutput.cli.common.printing import print_json, printable
-from pgoutput.cli.common.tables import make_table
+from logicalrep._extras import require
+from logicalrep.cli.common.printing import print_json, printable
+from logicalrep.cli.common.tables import make_table
 
 if TYPE_CHECKING:
-    from pgoutput.vectors import Vector, Verdict
+    from logicalrep.vectors import Vector, Verdict
 
 _MEBIBYTE: Final = 1 << 20
 
@@ -53,7 +53,7 @@ def vectors(
             "give a folder for the kit, or the command run or decode", param_hint="--out"
         )
     require("synth", "numpy", "pyarrow")
-    from pgoutput.vectors import write_kit
+    from logicalrep.vectors import write_kit
 
     manifest = write_kit(out, capture or ())
     print(f"{out}: {manifest.vectors} vectors, {manifest.legal} legal and {manifest.illegal} illegal")
@@ -91,7 +91,7 @@ def run(
     ] = "given",
 ) -> None:
     """Run a decoder on the vectors, and print a scoreboard; exit code 1 if a vector failed or none passed."""
-    from pgoutput.vectors import run_decoder
+    from logicalrep.vectors import run_decoder
 
     chosen = _chosen(kit, capture or (), vector or ())
     verdicts = run_decoder(
@@ -111,8 +111,8 @@ def run(
 
 @vectors_app.command()
 def decode() -> None:
-    """Answer requests on standard input as a decoder under test does, with pgoutput's own decoder."""
-    from pgoutput.vectors import Request, answer
+    """Answer requests on standard input as a decoder under test does, with logicalrep's own decoder."""
+    from logicalrep.vectors import Request, answer
 
     for line in sys.stdin.buffer:
         print_json(answer(msgspec.json.decode(line, type=Request)), flush=True)
@@ -129,12 +129,12 @@ def _chosen(kit: Path | None, captures: Collection[Path], ids: Collection[str]) 
             "cannot be combined with a kit, which has its own captures", param_hint="--capture"
         )
     if kit is not None:
-        from pgoutput.vectors import read_kit
+        from logicalrep.vectors import read_kit
 
         found: Iterator[Vector] = read_kit(kit)
     else:
         require("synth", "numpy", "pyarrow")
-        from pgoutput.vectors import build_vectors
+        from logicalrep.vectors import build_vectors
 
         found = build_vectors(captures)
     if not ids:

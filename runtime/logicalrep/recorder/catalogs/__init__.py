@@ -11,45 +11,45 @@ Imports `client`. The other folders of the recorder import from `catalogs`, not 
 - `ddl_events`: the event trigger that describes statements of DDL in the stream.
 """
 
-from pgoutput.recorder.catalogs.alterations import FRESH_ROOTS_SINCE as FRESH_ROOTS_SINCE
-from pgoutput.recorder.catalogs.catalog import (
+from logicalrep.recorder.catalogs.alterations import FRESH_ROOTS_SINCE as FRESH_ROOTS_SINCE
+from logicalrep.recorder.catalogs.catalog import (
     Catalog as Catalog,
     CatalogTable as CatalogTable,
     Membership as Membership,
 )
-from pgoutput.recorder.catalogs.changes import (
+from logicalrep.recorder.catalogs.changes import (
     CatalogChanges as CatalogChanges,
     check_publication_oids as check_publication_oids,
     compare_catalogs as compare_catalogs,
     renamed_tables as renamed_tables,
 )
-from pgoutput.recorder.catalogs.column_changes import (
+from logicalrep.recorder.catalogs.column_changes import (
     following_columns as following_columns,
     with_undescribed as with_undescribed,
     without_undescribed as without_undescribed,
 )
-from pgoutput.recorder.catalogs.ddl_events import (
+from logicalrep.recorder.catalogs.ddl_events import (
     DDL_EVENTS_SINCE as DDL_EVENTS_SINCE,
     Statement as Statement,
     ddl_events_sql as ddl_events_sql,
     install_ddl_events as install_ddl_events,
     parse_statement as parse_statement,
 )
-from pgoutput.recorder.catalogs.incomplete_tables import (
+from logicalrep.recorder.catalogs.incomplete_tables import (
     incomplete_table as incomplete_table,
     tables_to_copy as tables_to_copy,
     tables_with_earlier_rows as tables_with_earlier_rows,
     tables_without_all_changes as tables_without_all_changes,
 )
-from pgoutput.recorder.catalogs.pending_tables import (
+from logicalrep.recorder.catalogs.pending_tables import (
     PendingTable as PendingTable,
     contradicted as contradicted,
     description_of as description_of,
 )
-from pgoutput.recorder.catalogs.publication_changes import (
+from logicalrep.recorder.catalogs.publication_changes import (
     with_missing_publications as with_missing_publications,
 )
-from pgoutput.recorder.catalogs.publications import (
+from logicalrep.recorder.catalogs.publications import (
     MISSING_PRIVILEGES as MISSING_PRIVILEGES,
     Leaf as Leaf,
     PublishedTable as PublishedTable,
@@ -57,9 +57,9 @@ from pgoutput.recorder.catalogs.publications import (
     may_read_any as may_read_any,
     published_tables as published_tables,
 )
-from pgoutput.recorder.catalogs.queries import (
+from logicalrep.recorder.catalogs.queries import (
     DDL_EVENTS as DDL_EVENTS,
     query_catalog as query_catalog,
     read_catalog as read_catalog,
 )
-from pgoutput.recorder.catalogs.watch import CatalogWatch as CatalogWatch
+from logicalrep.recorder.catalogs.watch import CatalogWatch as CatalogWatch

@@ -7,8 +7,8 @@ from typing import Final
 
 from psycopg import sql
 
-from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Description
-from pgoutput.recorder.catalogs.column_changes import (
+from logicalrep.recorder.catalogs.catalog import Catalog, CatalogTable, Description
+from logicalrep.recorder.catalogs.column_changes import (
     SET_BACK,
     WITHOUT_ROWS,
     altered_columns,
@@ -17,9 +17,9 @@ from pgoutput.recorder.catalogs.column_changes import (
     has_new_column,
     may_be_set_back,
 )
-from pgoutput.recorder.catalogs.pending_tables import harmless_descriptions
-from pgoutput.recorder.catalogs.queries import has_row_from_before, has_row_of, is_empty, is_unaltered
-from pgoutput.recorder.catalogs.storage_changes import (
+from logicalrep.recorder.catalogs.pending_tables import harmless_descriptions
+from logicalrep.recorder.catalogs.queries import has_row_from_before, has_row_of, is_empty, is_unaltered
+from logicalrep.recorder.catalogs.storage_changes import (
     MOVED,
     REPACKED,
     REWRITTEN,
@@ -28,8 +28,8 @@ from pgoutput.recorder.catalogs.storage_changes import (
     altered_storages,
     truncating_transaction,
 )
-from pgoutput.recorder.client import Connection
-from pgoutput.wire import format_lsn
+from logicalrep.recorder.client import Connection
+from logicalrep.wire import format_lsn
 
 FRESH_ROOTS_SINCE: Final = 150_000
 """First `server_version_num` of servers that, right after ATTACH PARTITION, send changes of the partition as

@@ -11,17 +11,17 @@ from collections.abc import Collection, Container, Mapping
 import msgspec
 from psycopg import sql
 
-from pgoutput.errors import ChangesLost
-from pgoutput.recorder.catalogs.alterations import Alterations
-from pgoutput.recorder.catalogs.catalog import Catalog, sent_namespace
-from pgoutput.recorder.catalogs.column_changes import renamed_columns
-from pgoutput.recorder.catalogs.incomplete_tables import incomplete_table, lasting_reasons
-from pgoutput.recorder.catalogs.pending_tables import PendingTable
-from pgoutput.recorder.catalogs.publication_changes import altered_publications, republished_tables
-from pgoutput.recorder.catalogs.queries import existing_relations, wal_insert_end
-from pgoutput.recorder.client import Connection
-from pgoutput.recording import GoneTable, IncompleteTable, PublicationChange, RenamedTable
-from pgoutput.wire import format_lsn, timestamp_now
+from logicalrep.errors import ChangesLost
+from logicalrep.recorder.catalogs.alterations import Alterations
+from logicalrep.recorder.catalogs.catalog import Catalog, sent_namespace
+from logicalrep.recorder.catalogs.column_changes import renamed_columns
+from logicalrep.recorder.catalogs.incomplete_tables import incomplete_table, lasting_reasons
+from logicalrep.recorder.catalogs.pending_tables import PendingTable
+from logicalrep.recorder.catalogs.publication_changes import altered_publications, republished_tables
+from logicalrep.recorder.catalogs.queries import existing_relations, wal_insert_end
+from logicalrep.recorder.client import Connection
+from logicalrep.recording import GoneTable, IncompleteTable, PublicationChange, RenamedTable
+from logicalrep.wire import format_lsn, timestamp_now
 
 
 class PublicationRecreated(ChangesLost):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Column
+from logicalrep.recorder.catalogs.catalog import Catalog, CatalogTable, Column
 
 ADDED: Final = "added with a default"
 RENAMED: Final = "renamed"

@@ -1,7 +1,7 @@
 """The event trigger that describes statements of DDL in the stream, as logical messages.
 
-The stream has a message with the prefix `pgoutput.ddl` where the statement was executed. Its content is JSON:
-the columns of an altered table, which `pgoutput.views.alterations` reads, or a `Statement`. The
+The stream has a message with the prefix `logicalrep.ddl` where the statement was executed. Its content is
+JSON: the columns of an altered table, which `logicalrep.views.alterations` reads, or a `Statement`. The
 trigger's function is STABLE, so its own queries see the catalogs as they were before the command; a VOLATILE
 function that it calls sees them after the command.
 """
@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder.client import Connection
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder.client import Connection
 
 DDL_EVENTS_SINCE: Final = 14
 """First major server version that sends logical messages."""
 
-TRIGGERS: Final = "pgoutput_ddl_begins", "pgoutput_ddl_events"
-"""Names of the event triggers for start and end of statements; the schema `pgoutput` has their functions."""
+TRIGGERS: Final = "logicalrep_ddl_begins", "logicalrep_ddl_events"
+"""Names of the event triggers for start and end of statements; their functions: schema `logicalrep`."""
 
 _DESCRIBE: Final = """\
-CREATE OR REPLACE FUNCTION pgoutput.table_{when}(relation oid) RETURNS jsonb
+CREATE OR REPLACE FUNCTION logicalrep.table_{when}(relation oid) RETURNS jsonb
 LANGUAGE plpgsql {volatility} SET search_path = pg_catalog SET datestyle = 'ISO'
 SET intervalstyle = 'postgres' SET extra_float_digits = 3 SET bytea_output = 'hex' SET timezone = 'UTC' AS $$
 BEGIN
@@ -66,7 +66,7 @@ subtransaction that has altered a column last.
 """
 
 _FACTS: Final = """\
-CREATE OR REPLACE FUNCTION pgoutput.facts_{when}(named oid[])
+CREATE OR REPLACE FUNCTION logicalrep.facts_{when}(named oid[])
 RETURNS TABLE (kind text, above oid, relation oid, value jsonb)
 LANGUAGE plpgsql {volatility} SET search_path = pg_catalog AS $$
 BEGIN
@@ -87,10 +87,10 @@ its argument `named`.
 """
 
 _BEGIN: Final = """\
-CREATE OR REPLACE FUNCTION pgoutput.begin_ddl_event() RETURNS event_trigger
+CREATE OR REPLACE FUNCTION logicalrep.begin_ddl_event() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
-    PERFORM set_config('pgoutput.statement', '', false), set_config('pgoutput.statement', 'begun', true);
+    PERFORM set_config('logicalrep.statement', '', false), set_config('logicalrep.statement', 'begun', true);
 END $$"""
 """SQL of the function that runs at the start of a statement, and notes in a local setting that it began.
 
@@ -99,7 +99,7 @@ would crash the server there (GetActiveSnapshot in snapmgr.c). The missing local
 """
 
 _SEND: Final = """\
-CREATE OR REPLACE FUNCTION pgoutput.send_ddl_events() RETURNS event_trigger
+CREATE OR REPLACE FUNCTION logicalrep.send_ddl_events() RETURNS event_trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
     altered record;
@@ -108,8 +108,8 @@ DECLARE
     statement jsonb;
     sent pg_lsn;
 BEGIN
-    IF current_setting('pgoutput.statement', true) IS DISTINCT FROM 'begun' THEN  -- no query is possible
-        sent := pg_logical_emit_message(true, 'pgoutput.ddl', '{"command": "ALTER TABLE"}');
+    IF current_setting('logicalrep.statement', true) IS DISTINCT FROM 'begun' THEN  -- no query is possible
+        sent := pg_logical_emit_message(true, 'logicalrep.ddl', '{"command": "ALTER TABLE"}');
         RETURN;
     END IF;
     FOR altered IN
@@ -118,7 +118,7 @@ BEGIN
             UNION
             SELECT inhrelid FROM named JOIN pg_inherits ON inhparent = named.oid
         )
-        SELECT oid, pgoutput.table_before(oid) AS old, pgoutput.table_after(oid) AS new FROM named
+        SELECT oid, logicalrep.table_before(oid) AS old, logicalrep.table_after(oid) AS new FROM named
     LOOP
         CONTINUE WHEN altered.old IS NULL OR altered.new IS NULL;
         CONTINUE WHEN altered.old - 'xid' - 'own' = altered.new - 'xid' - 'own';
@@ -129,7 +129,7 @@ BEGIN
         INTO columns
         FROM jsonb_array_elements(altered.new -> 'columns') WITH ORDINALITY AS n (now, place)
         LEFT JOIN jsonb_array_elements(altered.old -> 'columns') was ON was -> 'number' = now -> 'number';
-        PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_build_object(
+        PERFORM pg_logical_emit_message(true, 'logicalrep.ddl', jsonb_build_object(
             'oid', altered.oid::int8,
             'schema', altered.new -> 'schema',
             'name', altered.new -> 'name',
@@ -141,8 +141,8 @@ BEGIN
     SELECT coalesce(array_agg(objid) FILTER (WHERE classid = 'pg_class'::regclass), '{}'),
         jsonb_build_object('command', tg_tag, 'objects', coalesce(jsonb_agg(DISTINCT object_identity), '[]'))
     INTO named, statement FROM pg_event_trigger_ddl_commands();
-    WITH RECURSIVE before AS MATERIALIZED (SELECT * FROM pgoutput.facts_before(named)),
-    after AS MATERIALIZED (SELECT * FROM pgoutput.facts_after(named)),
+    WITH RECURSIVE before AS MATERIALIZED (SELECT * FROM logicalrep.facts_before(named)),
+    after AS MATERIALIZED (SELECT * FROM logicalrep.facts_after(named)),
     lost AS (TABLE before EXCEPT TABLE after),
     gained AS (TABLE after EXCEPT TABLE before),
     concerned AS (
@@ -159,7 +159,7 @@ BEGIN
     ))
     INTO statement FROM concerned HAVING count(*) > 0 OR tg_tag <> ALL ('{ALTER TABLE, DROP TABLE}');
     IF statement IS NOT NULL THEN
-        PERFORM pg_logical_emit_message(true, 'pgoutput.ddl', jsonb_strip_nulls(statement)::text);
+        PERFORM pg_logical_emit_message(true, 'logicalrep.ddl', jsonb_strip_nulls(statement)::text);
     END IF;
 END $$"""
 """SQL of the function that runs at the end of a statement, and writes the logical messages about it."""
@@ -171,8 +171,8 @@ WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE', 'ALTER PUBLICATION',
 _DROP: Final = tuple(f"DROP EVENT TRIGGER IF EXISTS {one}" for one in TRIGGERS)
 
 _INSTALL: Final = (
-    "CREATE SCHEMA IF NOT EXISTS pgoutput",
-    "GRANT USAGE ON SCHEMA pgoutput TO PUBLIC",
+    "CREATE SCHEMA IF NOT EXISTS logicalrep",
+    "GRANT USAGE ON SCHEMA logicalrep TO PUBLIC",
     _DESCRIBE.format(when="before", volatility="STABLE"),
     _DESCRIBE.format(when="after", volatility="VOLATILE"),
     _FACTS.format(when="before", volatility="STABLE"),
@@ -181,18 +181,22 @@ _INSTALL: Final = (
     _BEGIN,
     *_DROP,
     f"CREATE EVENT TRIGGER {TRIGGERS[0]} ON ddl_command_start {_TAGS}\n"
-    "    EXECUTE FUNCTION pgoutput.begin_ddl_event()",
+    "    EXECUTE FUNCTION logicalrep.begin_ddl_event()",
     f"CREATE EVENT TRIGGER {TRIGGERS[1]} ON ddl_command_end {_TAGS}\n"
-    "    EXECUTE FUNCTION pgoutput.send_ddl_events()",
+    "    EXECUTE FUNCTION logicalrep.send_ddl_events()",
     *(f"ALTER EVENT TRIGGER {one} ENABLE ALWAYS" for one in TRIGGERS),
 )
 
-_REMOVE: Final = (
-    *_DROP,
-    "DROP FUNCTION IF EXISTS pgoutput.begin_ddl_event(), pgoutput.send_ddl_events(),\n"
-    "    pgoutput.table_before(oid), pgoutput.table_after(oid), pgoutput.facts_before(oid[]),\n"
-    "    pgoutput.facts_after(oid[])",
-    "DROP SCHEMA IF EXISTS pgoutput",
+_REMOVE: Final = tuple(
+    statement.format(name)
+    for name in ("logicalrep", "pgoutput")  # before its first release, the package had the plugin's name
+    for statement in (
+        "DROP EVENT TRIGGER IF EXISTS {0}_ddl_begins",
+        "DROP EVENT TRIGGER IF EXISTS {0}_ddl_events",
+        "DROP FUNCTION IF EXISTS {0}.begin_ddl_event(), {0}.send_ddl_events(), {0}.table_before(oid),\n"
+        "    {0}.table_after(oid), {0}.facts_before(oid[]), {0}.facts_after(oid[])",
+        "DROP SCHEMA IF EXISTS {0}",
+    )
 )
 
 

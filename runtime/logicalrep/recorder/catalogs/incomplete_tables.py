@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, sent_namespace
-from pgoutput.recorder.catalogs.queries import is_empty
-from pgoutput.recorder.client import Connection
-from pgoutput.recording import IncompleteTable
-from pgoutput.wire import format_lsn
+from logicalrep.recorder.catalogs.catalog import Catalog, CatalogTable, sent_namespace
+from logicalrep.recorder.catalogs.queries import is_empty
+from logicalrep.recorder.client import Connection
+from logicalrep.recording import IncompleteTable
+from logicalrep.wire import format_lsn
 
 
 def tables_with_earlier_rows(catalog: Catalog, connection: Connection) -> tuple[IncompleteTable, ...]:

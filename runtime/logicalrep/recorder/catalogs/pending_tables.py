@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import Relation
-from pgoutput.recorder.catalogs.catalog import Description
-from pgoutput.recording import IncompleteTable, SchemaVersion
-from pgoutput.wire import stored_name
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import Relation
+from logicalrep.recorder.catalogs.catalog import Description
+from logicalrep.recording import IncompleteTable, SchemaVersion
+from logicalrep.wire import stored_name
 
 
 class PendingTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.recorder.catalogs.catalog import NO_MEMBERSHIP, ROW_OPERATIONS, Catalog, CatalogTable
-from pgoutput.wire import format_lsn
+from logicalrep.recorder.catalogs.catalog import NO_MEMBERSHIP, ROW_OPERATIONS, Catalog, CatalogTable
+from logicalrep.wire import format_lsn
 
 _OPERATIONS: Final = *ROW_OPERATIONS, "pubtruncate"
 """Columns of pg_publication that decide which operations (insert, update and so on) are sent."""

@@ -1,7 +1,7 @@
 """Published tables, with the messages that describe them and the SQL that copies their rows.
 
 The queries follow the server's own initial synchronization (fetch_table_list and fetch_remote_table_info in
-src/backend/replication/logical/tablesync.c). Relation and Type messages equal those of pgoutput (proto.c,
+src/backend/replication/logical/tablesync.c). Relation and Type messages equal those of logicalrep (proto.c,
 logicalrep_write_rel and logicalrep_write_typ).
 
 The server quotes the names: a name of a SQL_ASCII database need not be valid UTF-8, which psycopg.sql
@@ -17,11 +17,11 @@ from typing import Final, LiteralString
 import msgspec
 from psycopg import sql
 
-from pgoutput._text import listed, qualified_name
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
-from pgoutput.recorder.catalogs.catalog import sent_namespace
-from pgoutput.recorder.client import Connection, PermissionDenied, Row
+from logicalrep._text import listed, qualified_name
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity, Type
+from logicalrep.recorder.catalogs.catalog import sent_namespace
+from logicalrep.recorder.client import Connection, PermissionDenied, Row
 
 
 class Leaf(msgspec.Struct, frozen=True):

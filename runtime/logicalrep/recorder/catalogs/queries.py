@@ -9,12 +9,19 @@ from typing import Final, LiteralString
 import msgspec
 from psycopg import sql
 
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalogs.catalog import Catalog, CatalogTable, Column, Membership, Publication, Storage
-from pgoutput.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
-from pgoutput.recorder.catalogs.publications import FIRST_CUSTOM_OID, published_relations
-from pgoutput.recorder.client import Connection, LockNotAvailable
-from pgoutput.wire import parse_lsn, stored_name
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.recorder.catalogs.catalog import (
+    Catalog,
+    CatalogTable,
+    Column,
+    Membership,
+    Publication,
+    Storage,
+)
+from logicalrep.recorder.catalogs.ddl_events import DDL_EVENTS_SINCE, TRIGGERS
+from logicalrep.recorder.catalogs.publications import FIRST_CUSTOM_OID, published_relations
+from logicalrep.recorder.client import Connection, LockNotAvailable
+from logicalrep.wire import parse_lsn, stored_name
 
 _LIMITS: Final = """\
 SELECT max(oid::int8), txid_snapshot_xmin(txid_current_snapshot()),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pgoutput.recorder.catalogs.catalog import CatalogTable
+from logicalrep.recorder.catalogs.catalog import CatalogTable
 
 SET_LOGGED: Final = "rewritten by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"
 REWRITTEN: Final = "rewritten, perhaps by ALTER TABLE (SET UNLOGGED and SET LOGGED may have hidden changes)"

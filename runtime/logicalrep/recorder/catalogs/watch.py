@@ -7,18 +7,18 @@ from collections.abc import Collection, Sequence
 from threading import Condition, Thread
 from typing import Final
 
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalogs.catalog import Catalog
-from pgoutput.recorder.catalogs.changes import (
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.recorder.catalogs.catalog import Catalog
+from logicalrep.recorder.catalogs.changes import (
     CatalogChanges,
     PublicationRecreated,
     check_publication_oids,
     compare_catalogs,
 )
-from pgoutput.recorder.catalogs.column_changes import with_undescribed, without_undescribed
-from pgoutput.recorder.catalogs.publication_changes import with_missing_publications
-from pgoutput.recorder.catalogs.queries import existing_relations, read_catalog, wal_end
-from pgoutput.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
+from logicalrep.recorder.catalogs.column_changes import with_undescribed, without_undescribed
+from logicalrep.recorder.catalogs.publication_changes import with_missing_publications
+from logicalrep.recorder.catalogs.queries import existing_relations, read_catalog, wal_end
+from logicalrep.recorder.client import Connection, Slot, Timeline, find_slot, read_timelines
 
 _MIN_PAUSE: Final = 2.0
 """Smallest number of seconds between two readings of the catalogs."""
@@ -99,7 +99,7 @@ class CatalogWatch:
         self._stopped = False
         self._updates: list[tuple[Catalog, CatalogChanges]] = []
         self._error: Exception | None = None
-        self._thread = Thread(target=self._run, name="pgoutput-watch", daemon=True)
+        self._thread = Thread(target=self._run, name="logicalrep-watch", daemon=True)
 
     def __enter__(self) -> CatalogWatch:
         self._thread.start()

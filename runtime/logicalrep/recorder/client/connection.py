@@ -13,14 +13,14 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from pgoutput import compiled, envelope
-from pgoutput._text import one_line
-from pgoutput.columns import XLogDataBatch, decode_xlog_data
-from pgoutput.errors import ChangesLost, ConnectionLost, ReplicationError
-from pgoutput.messages import Message
-from pgoutput.recorder.client.copy_data import CopiedRows, CopyOutSocket, ReplicationSocket
-from pgoutput.recorder.client.errors import ErrorFields, error_of, error_of_attempt
-from pgoutput.recorder.events import Notice
+from logicalrep import compiled, envelope
+from logicalrep._text import one_line
+from logicalrep.columns import XLogDataBatch, decode_xlog_data
+from logicalrep.errors import ChangesLost, ConnectionLost, ReplicationError
+from logicalrep.messages import Message
+from logicalrep.recorder.client.copy_data import CopiedRows, CopyOutSocket, ReplicationSocket
+from logicalrep.recorder.client.errors import ErrorFields, error_of, error_of_attempt
+from logicalrep.recorder.events import Notice
 
 Row: TypeAlias = tuple[Any, ...]
 """A row of a query's result: values as text, None for NULL."""
@@ -120,7 +120,7 @@ class Connection:
     ) -> None:
         options = {
             "connect_timeout": parse_dsn(dsn).get("connect_timeout") or 10,
-            "fallback_application_name": "pgoutput",
+            "fallback_application_name": "logicalrep",
         }
         if replication:
             options["replication"] = "database"
@@ -249,7 +249,7 @@ class Connection:
 
     @property
     def _reads_socket(self) -> bool:
-        """Whether CopyData is read without libpq. This needs pgoutput's compiled kernel and no encryption."""
+        """Whether CopyData is read without libpq, which needs the compiled kernel and no encryption."""
         return compiled.kernel is not None and not (self._libpq.ssl_in_use or self._libpq.used_gssapi)
 
     def wait(self) -> None:

@@ -1,7 +1,7 @@
 """Read CopyData messages from the socket of a connection: rows of COPY … TO STDOUT, or a replication stream.
 
 libpq returns one message per call and holds the GIL meanwhile, which takes most of the time of a copy. This
-module reads the socket itself, and the compiled kernel (`pgoutput._kernel`) divides the received bytes into
+module reads the socket itself, and the compiled kernel (`logicalrep._kernel`) divides the received bytes into
 messages. libpq does not see the messages from CopyOutResponse to CopyDone of COPY … TO STDOUT. Of a
 replication stream, it sees nothing from CopyBothResponse to the end, including an error that ends the
 stream.
@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Self
 
-from pgoutput import compiled
-from pgoutput.columns import XLogDataBatch, decode_copy_data
-from pgoutput.recorder.client.errors import ErrorFields
+from logicalrep import compiled
+from logicalrep.columns import XLogDataBatch, decode_copy_data
+from logicalrep.recorder.client.errors import ErrorFields
 
 _BATCH_BYTES: Final = 1 << 20
 """Size at which a batch of messages is complete, in bytes."""

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, Self
 import psycopg
 from psycopg import pq, sql
 
-from pgoutput._text import REMEDY, one_line
-from pgoutput.errors import ConnectionLost, ReplicationError
+from logicalrep._text import REMEDY, one_line
+from logicalrep.errors import ConnectionLost, ReplicationError
 
 _RETRYABLE: Final = (
     "08",  # connection failures

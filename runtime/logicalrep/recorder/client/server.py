@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from pgoutput._text import listed
-from pgoutput.errors import ReplicationError
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.errors import PublicationMissing
-from pgoutput.wire import is_utf8, parse_lsn, shown_text
+from logicalrep._text import listed
+from logicalrep.errors import ReplicationError
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.errors import PublicationMissing
+from logicalrep.wire import is_utf8, parse_lsn, shown_text
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def identify(connection: Connection) -> Server:
     major_version = connection.server_version // 10_000
     if major_version < 10:
         raise ReplicationError(
-            f"the server is PostgreSQL {major_version}, but pgoutput needs PostgreSQL 10 or later: upgrade "
+            f"the server is PostgreSQL {major_version}, but logicalrep needs PostgreSQL 10 or later: upgrade "
             "the server"
         )
     system_identifier, _, flush_lsn, database = connection.query("IDENTIFY_SYSTEM")[0]

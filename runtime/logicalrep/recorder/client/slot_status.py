@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from pgoutput.recorder.client.connection import Connection
+from logicalrep.recorder.client.connection import Connection
 
 _QUERY: Final = """\
 WITH wal AS (

@@ -13,10 +13,10 @@ from contextlib import suppress
 from threading import Event as ThreadEvent, Thread
 from typing import Final
 
-from pgoutput.errors import PgoutputError
-from pgoutput.recorder.client.connection import Connection, Row
-from pgoutput.recorder.events import Event, Waiting
-from pgoutput.wire import shown_text
+from logicalrep.errors import LogicalrepError
+from logicalrep.recorder.client.connection import Connection, Row
+from logicalrep.recorder.events import Event, Waiting
+from logicalrep.wire import shown_text
 
 _INTERVAL: Final = 1.0
 """Seconds between two queries for the awaited transaction."""
@@ -51,7 +51,7 @@ class SlotWait:
         self._query = _QUERY.format(pid=pid)
         self._report = report
         self._stop = ThreadEvent()
-        self._thread = Thread(target=self._run, name="pgoutput-waiting", daemon=True)
+        self._thread = Thread(target=self._run, name="logicalrep-waiting", daemon=True)
         self._last: list[Row] | None = None
         """Rows that the last query returned; None before the first query."""
         self._reported: list[Row] | None = None
@@ -67,7 +67,7 @@ class SlotWait:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            with suppress(PgoutputError, ValueError), Connection(self._dsn) as connection:
+            with suppress(LogicalrepError, ValueError), Connection(self._dsn) as connection:
                 while not self._stop.is_set():
                     self._handle(connection.query(self._query))
                     self._stop.wait(_INTERVAL)

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
-from pgoutput.errors import ChangesLost, ConnectionLost, ReplicationError
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.recorder.client.server import Server
-from pgoutput.recorder.options import Settings
-from pgoutput.recording import Source
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.errors import ChangesLost, ConnectionLost, ReplicationError
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.recorder.client.server import Server
+from logicalrep.recorder.options import Settings
+from logicalrep.recording import Source
+from logicalrep.wire import format_lsn, parse_lsn
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ def create_temporary_slot(connection: Connection, stop: Callable[[], bool]) -> t
     """
     is_new = connection.server_version >= 150_000
     options = "(SNAPSHOT 'export')" if is_new else "EXPORT_SNAPSHOT"
-    name = f"pgoutput_{connection.backend_pid}"
+    name = f"logicalrep_{connection.backend_pid}"
     command = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput {options}"
     row = connection.query(command, stop=stop)[0]
     return parse_lsn(row[1]), row[2]

@@ -12,9 +12,9 @@ from itertools import zip_longest
 
 import msgspec
 
-from pgoutput.errors import ChangesLost, ReplicationError
-from pgoutput.recorder.client.connection import Connection
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.errors import ChangesLost, ReplicationError
+from logicalrep.recorder.client.connection import Connection
+from logicalrep.wire import format_lsn, parse_lsn
 
 
 class Timeline(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ Imports all other folders of the recorder. `recorder` imports from `session`, no
 - `reports`: the events of a recorder.
 """
 
-from pgoutput.recorder.session.loop import SessionLoop as SessionLoop
-from pgoutput.recorder.session.remembered import FIXED_MINORS as FIXED_MINORS
-from pgoutput.recorder.session.reports import Reporter as Reporter
-from pgoutput.recorder.session.start import SessionStarter as SessionStarter
+from logicalrep.recorder.session.loop import SessionLoop as SessionLoop
+from logicalrep.recorder.session.remembered import FIXED_MINORS as FIXED_MINORS
+from logicalrep.recorder.session.reports import Reporter as Reporter
+from logicalrep.recorder.session.start import SessionStarter as SessionStarter

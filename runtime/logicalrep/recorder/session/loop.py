@@ -7,21 +7,21 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from pgoutput._text import qualified_name
-from pgoutput.errors import ChangesLost
-from pgoutput.recorder.catalogs import FRESH_ROOTS_SINCE, CatalogWatch, PendingTable
-from pgoutput.recorder.client import Connection, PublicationSkipped, UndefinedObject, start_command
-from pgoutput.recorder.events import RowsComplete, TableComplete, TableNotCopied
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.session.remarks import SessionRemarks, without_copied
-from pgoutput.recorder.session.remembered import RememberedPublications
-from pgoutput.recorder.session.reports import Reporter
-from pgoutput.recorder.session.session import Session
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recorder.snapshots import SnapshotRequests, TableSnapshots, transactions_of
-from pgoutput.recorder.storage import Folder, Packer, PackerThread, State
-from pgoutput.recording import Metadata
-from pgoutput.wire import format_lsn
+from logicalrep._text import qualified_name
+from logicalrep.errors import ChangesLost
+from logicalrep.recorder.catalogs import FRESH_ROOTS_SINCE, CatalogWatch, PendingTable
+from logicalrep.recorder.client import Connection, PublicationSkipped, UndefinedObject, start_command
+from logicalrep.recorder.events import RowsComplete, TableComplete, TableNotCopied
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.session.remarks import SessionRemarks, without_copied
+from logicalrep.recorder.session.remembered import RememberedPublications
+from logicalrep.recorder.session.reports import Reporter
+from logicalrep.recorder.session.session import Session
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recorder.snapshots import SnapshotRequests, TableSnapshots, transactions_of
+from logicalrep.recorder.storage import Folder, Packer, PackerThread, State
+from logicalrep.recording import Metadata
+from logicalrep.wire import format_lsn
 
 
 class SessionLoop:

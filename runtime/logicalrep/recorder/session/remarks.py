@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import Relation
-from pgoutput.recorder.catalogs import (
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import Relation
+from logicalrep.recorder.catalogs import (
     Catalog,
     CatalogChanges,
     CatalogWatch,
@@ -28,14 +28,14 @@ from pgoutput.recorder.catalogs import (
     renamed_tables,
     without_undescribed,
 )
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.session.remembered import RememberedPublications
-from pgoutput.recorder.session.reports import Reporter
-from pgoutput.recorder.session.session import Session
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recorder.snapshots import CopiedTables
-from pgoutput.recorder.storage import Folder
-from pgoutput.recording import (
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.session.remembered import RememberedPublications
+from logicalrep.recorder.session.reports import Reporter
+from logicalrep.recorder.session.session import Session
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recorder.snapshots import CopiedTables
+from logicalrep.recorder.storage import Folder
+from logicalrep.recording import (
     GoneTable,
     IncompleteTable,
     PublicationChange,
@@ -43,7 +43,7 @@ from pgoutput.recording import (
     RenamedTable,
     SchemaVersion,
 )
-from pgoutput.wire import format_lsn, stored_name, timestamp_now
+from logicalrep.wire import format_lsn, stored_name, timestamp_now
 
 
 class SessionRemarks:

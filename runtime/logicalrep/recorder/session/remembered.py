@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput.recorder.catalogs import Catalog, CatalogWatch
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recorder.storage import Folder
+from logicalrep.recorder.catalogs import Catalog, CatalogWatch
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recorder.storage import Folder
 
 FIXED_MINORS: Final = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
 """First minor release that uses altered publications correctly, by major version; newer majors all do."""

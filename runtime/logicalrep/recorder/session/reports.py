@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pgoutput._log import log_event
-from pgoutput._text import qualified_name
-from pgoutput.recorder.catalogs import Catalog, CatalogChanges
-from pgoutput.recorder.client import Slot
-from pgoutput.recorder.events import (
+from logicalrep._log import log_event
+from logicalrep._text import qualified_name
+from logicalrep.recorder.catalogs import Catalog, CatalogChanges
+from logicalrep.recorder.client import Slot
+from logicalrep.recorder.events import (
     Connected,
     Event,
     Progress,
@@ -23,12 +23,12 @@ from pgoutput.recorder.events import (
     event_level,
     event_text,
 )
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.session.session import Session
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recorder.storage import State
-from pgoutput.recording import GoneTable, IncompleteTable, Location, Metadata
-from pgoutput.wire import format_lsn, format_time, parse_lsn
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.session.session import Session
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recorder.storage import State
+from logicalrep.recording import GoneTable, IncompleteTable, Location, Metadata
+from logicalrep.wire import format_lsn, format_time, parse_lsn
 
 _PROGRESS_SECONDS: Final = 1.0
 """Smallest number of seconds between two `Progress` events."""
@@ -58,7 +58,7 @@ class Reporter:
 
     def report(self, event: Event) -> None:
         """Log an event, and pass it to `on_event`."""
-        log_event("pgoutput.recorder", event_level(event), event_text(event), event)
+        log_event("logicalrep.recorder", event_level(event), event_text(event), event)
         if self._on_event is not None:
             self._on_event(event)
 
@@ -87,7 +87,7 @@ class Reporter:
             if self._settings.copies(one, catalog.tables):
                 advice = "the recorder copies its rows"
             elif one.lost and one.oid in catalog.tables:
-                command = ["pgoutput", "snapshot", "--recording", self._folder, "--table", name]
+                command = ["logicalrep", "snapshot", "--recording", self._folder, "--table", name]
                 advice = f"to copy its rows, run {shlex.join(command)}"
             self.report(TableIncomplete(table=name, lsn=lsn, reason=one.reason, advice=advice))
 

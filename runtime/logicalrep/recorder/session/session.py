@@ -13,16 +13,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import repeated_int64
-from pgoutput.columns import ColumnDecoder, XLogDataBatch
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.messages import PrimaryKeepalive, StandbyStatusUpdate
-from pgoutput.recorder.client import Connection
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.session.start import PreparedSession
-from pgoutput.recorder.storage import WriterThreads
-from pgoutput.recording import SCHEMA, Directory, Metadata, Remarks, SchemaVersion, SegmentWriter
-from pgoutput.wire import format_lsn, timestamp_now
+from logicalrep._arrays import repeated_int64
+from logicalrep.columns import ColumnDecoder, XLogDataBatch
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.messages import PrimaryKeepalive, StandbyStatusUpdate
+from logicalrep.recorder.client import Connection
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.session.start import PreparedSession
+from logicalrep.recorder.storage import WriterThreads
+from logicalrep.recording import SCHEMA, Directory, Metadata, Remarks, SchemaVersion, SegmentWriter
+from logicalrep.wire import format_lsn, timestamp_now
 
 _TIME: Final = SCHEMA.field("received_at").type
 
@@ -287,7 +287,7 @@ class Session:
             f"{error}; this is message {self.messages + row} of the session, received at LSN "
             f"{format_lsn(lsn)}. This message and later ones are not acknowledged. Start the recorder again. "
             "If the error remains, the server or network damages messages, or the server is too new for "
-            "pgoutput: install the newest pgoutput",
+            "logicalrep: install the newest logicalrep",
             message=error.message,
             field=error.field,
             offset=error.offset,

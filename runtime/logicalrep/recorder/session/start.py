@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
-from pgoutput.recorder.catalogs import (
+from logicalrep.errors import ChangesLost, ConnectionLost, RecordingError, ReplicationError
+from logicalrep.recorder.catalogs import (
     Catalog,
     CatalogChanges,
     check_publication_oids,
@@ -24,7 +24,7 @@ from pgoutput.recorder.catalogs import (
     tables_without_all_changes,
     with_undescribed,
 )
-from pgoutput.recorder.client import (
+from logicalrep.recorder.client import (
     Connection,
     Interrupted,
     PermissionDenied,
@@ -41,12 +41,12 @@ from pgoutput.recorder.client import (
     find_slot,
     read_timelines,
 )
-from pgoutput.recorder.events import Event
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.session.upgrade import continue_after_upgrade
-from pgoutput.recorder.snapshots import CopyFolder, ExportedSnapshot, SchemaChanged, TableCopy
-from pgoutput.recorder.storage import Folder, State, current_place
-from pgoutput.recording import (
+from logicalrep.recorder.events import Event
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.session.upgrade import continue_after_upgrade
+from logicalrep.recorder.snapshots import CopyFolder, ExportedSnapshot, SchemaChanged, TableCopy
+from logicalrep.recorder.storage import Folder, State, current_place
+from logicalrep.recording import (
     Location,
     RecordedCommits,
     ResentCommitCheck,
@@ -56,7 +56,7 @@ from pgoutput.recording import (
     read_metadata,
     recorded_commits,
 )
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.wire import format_lsn, parse_lsn
 
 _SELECTING_FIELDS: Final = ("publications", "options", "slot_two_phase")
 """Fields of `Source` that decide which transactions the server sends."""

@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import ChangesLost, RecordingError, ReplicationError
-from pgoutput.recorder.catalogs import (
+from logicalrep.errors import ChangesLost, RecordingError, ReplicationError
+from logicalrep.recorder.catalogs import (
     Catalog,
     CatalogChanges,
     CatalogTable,
@@ -25,11 +25,11 @@ from pgoutput.recorder.catalogs import (
     incomplete_table,
     read_catalog,
 )
-from pgoutput.recorder.client import Connection, Server, Slot, check_slot, find_slot
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.storage import Folder
-from pgoutput.recording import IncompleteTable, Metadata, Upgrade
-from pgoutput.wire import format_lsn, parse_lsn, timestamp_now
+from logicalrep.recorder.client import Connection, Server, Slot, check_slot, find_slot
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.storage import Folder
+from logicalrep.recording import IncompleteTable, Metadata, Upgrade
+from logicalrep.wire import format_lsn, parse_lsn, timestamp_now
 
 _SLOTS_KEPT_SINCE: Final = 17
 """Major version of the first server whose logical slots pg_upgrade keeps."""

@@ -10,25 +10,25 @@ modules.
   of rows that are selected by their keys, and the recorded changes of these rows.
 """
 
-from pgoutput.recorder.snapshots.copied_rows import (
+from logicalrep.recorder.snapshots.copied_rows import (
     CopiedTables as CopiedTables,
     transactions_of as transactions_of,
 )
-from pgoutput.recorder.snapshots.copy_folder import CopyFolder as CopyFolder
-from pgoutput.recorder.snapshots.copy_thread import TableSnapshots as TableSnapshots
-from pgoutput.recorder.snapshots.exported import (
+from logicalrep.recorder.snapshots.copy_folder import CopyFolder as CopyFolder
+from logicalrep.recorder.snapshots.copy_thread import TableSnapshots as TableSnapshots
+from logicalrep.recorder.snapshots.exported import (
     ExportedSnapshot as ExportedSnapshot,
     export_snapshot as export_snapshot,
 )
-from pgoutput.recorder.snapshots.requests import (
+from logicalrep.recorder.snapshots.requests import (
     SnapshotRequests as SnapshotRequests,
     is_requested as is_requested,
     request_snapshot as request_snapshot,
 )
-from pgoutput.recorder.snapshots.row_keys import (
+from logicalrep.recorder.snapshots.row_keys import (
     Keys as Keys,
     key_columns as key_columns,
     quote_name as quote_name,
     quote_text as quote_text,
 )
-from pgoutput.recorder.snapshots.table_copy import SchemaChanged as SchemaChanged, TableCopy as TableCopy
+from logicalrep.recorder.snapshots.table_copy import SchemaChanged as SchemaChanged, TableCopy as TableCopy

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from pgoutput._build import build
-from pgoutput._roles import has_role, tuples
-from pgoutput.messages import Message, Relation
-from pgoutput.recorder.snapshots.row_keys import key_columns
-from pgoutput.wire import UNCHANGED
+from logicalrep._build import build
+from logicalrep._roles import has_role, tuples
+from logicalrep.messages import Message, Relation
+from logicalrep.recorder.snapshots.row_keys import key_columns
+from logicalrep.wire import UNCHANGED
 
 Key: TypeAlias = tuple[object, ...]
 """Cells of the columns of the replica identity, as bytes."""

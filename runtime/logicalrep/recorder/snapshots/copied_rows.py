@@ -17,18 +17,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import binary_array, boolean_array, value_bytes, value_offsets
-from pgoutput._build import build, fitted
-from pgoutput._roles import field_name, has_role, meaning_of, tags
-from pgoutput.columns import ColumnDecoder
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import Message, Relation
-from pgoutput.recorder.snapshots.changes_of_keys import Key, changes_of_keys, deletes, named_keys
-from pgoutput.recorder.snapshots.copy_folder import CopiedRange, CopiedTable
-from pgoutput.recorder.snapshots.row_keys import Keys, key_columns
-from pgoutput.recording import PathOrUri, Recording, SegmentReader, Source, read_metadata, segment_name
-from pgoutput.stream import Transaction, Transactions, encode_for
-from pgoutput.wire import timestamp_now
+from logicalrep._arrays import binary_array, boolean_array, value_bytes, value_offsets
+from logicalrep._build import build, fitted
+from logicalrep._roles import field_name, has_role, meaning_of, tags
+from logicalrep.columns import ColumnDecoder
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import Message, Relation
+from logicalrep.recorder.snapshots.changes_of_keys import Key, changes_of_keys, deletes, named_keys
+from logicalrep.recorder.snapshots.copy_folder import CopiedRange, CopiedTable
+from logicalrep.recorder.snapshots.row_keys import Keys, key_columns
+from logicalrep.recording import PathOrUri, Recording, SegmentReader, Source, read_metadata, segment_name
+from logicalrep.stream import Transaction, Transactions, encode_for
+from logicalrep.wire import timestamp_now
 
 _INSERTS: Final = sorted(tags("insert"))
 """First bytes of Insert messages."""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.recording import Directory, segment_name
+from logicalrep.recording import Directory, segment_name
 
 _FILE: Final = "_copied.json"
 

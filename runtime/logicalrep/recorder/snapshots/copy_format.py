@@ -9,11 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgoutput import compiled
-from pgoutput._arrays import binary_array, from_buffers
-from pgoutput._protocols import CELLS
-from pgoutput.columns import Cells
-from pgoutput.recorder.client import CopiedRows
+from logicalrep import compiled
+from logicalrep._arrays import binary_array, from_buffers
+from logicalrep._protocols import CELLS
+from logicalrep.columns import Cells
+from logicalrep.recorder.client import CopiedRows
 
 
 def copied_cells(

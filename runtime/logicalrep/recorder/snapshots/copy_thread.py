@@ -16,18 +16,18 @@ from queue import Queue, SimpleQueue
 from threading import Event as Flag, Semaphore, Thread
 from typing import Final
 
-from pgoutput._pauses import Pauses
-from pgoutput._text import one_line
-from pgoutput.errors import ConnectionLost, PgoutputError, ReplicationError
-from pgoutput.recorder.client import Interrupted
-from pgoutput.recorder.events import Event
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.snapshots.copied_rows import CopiedTables
-from pgoutput.recorder.snapshots.copy_folder import CopyFolder
-from pgoutput.recorder.snapshots.exported import export_snapshot
-from pgoutput.recorder.snapshots.row_keys import Keys
-from pgoutput.recorder.snapshots.table_copy import SchemaChanged, TableCopy
-from pgoutput.recording import Source
+from logicalrep._pauses import Pauses
+from logicalrep._text import one_line
+from logicalrep.errors import ConnectionLost, LogicalrepError, ReplicationError
+from logicalrep.recorder.client import Interrupted
+from logicalrep.recorder.events import Event
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.snapshots.copied_rows import CopiedTables
+from logicalrep.recorder.snapshots.copy_folder import CopyFolder
+from logicalrep.recorder.snapshots.exported import export_snapshot
+from logicalrep.recorder.snapshots.row_keys import Keys
+from logicalrep.recorder.snapshots.table_copy import SchemaChanged, TableCopy
+from logicalrep.recording import Source
 
 _ATTEMPTS: Final = 5
 """Largest number of attempts to copy tables; an attempt fails if a table is altered meanwhile."""
@@ -72,7 +72,7 @@ class TableSnapshots:
         self._stored = Semaphore(0)
         """Semaphore that is released when the tables in `copied` are stored, or when the session ends."""
         self._stop = Flag()
-        self._thread = Thread(target=self._run, name="pgoutput-tables", daemon=True)
+        self._thread = Thread(target=self._run, name="logicalrep-tables", daemon=True)
 
     def __enter__(self) -> TableSnapshots:
         self._thread.start()
@@ -148,7 +148,7 @@ class TableSnapshots:
                     self._requests.put(dict.fromkeys(rows))
                 else:
                     self._failed |= rows.keys()
-                    known = isinstance(error, PgoutputError | OSError)
+                    known = isinstance(error, LogicalrepError | OSError)
                     reason = one_line(error) if known else f"{type(error).__name__}: {one_line(error)}"
                     self.failures.put((frozenset(rows), reason))
             else:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from pgoutput.recorder.client import Connection, SlotWait, create_temporary_slot
-from pgoutput.recorder.events import Event
+from logicalrep.recorder.client import Connection, SlotWait, create_temporary_slot
+from logicalrep.recorder.events import Event
 
 
 class ExportedSnapshot(msgspec.Struct, frozen=True):

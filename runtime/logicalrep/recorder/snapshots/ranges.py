@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from pgoutput.recorder.catalogs import Catalog, Leaf, PublishedTable
-from pgoutput.recorder.client import Connection
-from pgoutput.recorder.snapshots.copy_folder import CopiedTable, Place
-from pgoutput.recorder.snapshots.row_keys import Keys, RowKey, key_columns, key_conditions
+from logicalrep.recorder.catalogs import Catalog, Leaf, PublishedTable
+from logicalrep.recorder.client import Connection
+from logicalrep.recorder.snapshots.copy_folder import CopiedTable, Place
+from logicalrep.recorder.snapshots.row_keys import Keys, RowKey, key_columns, key_conditions
 
 RANGE_BYTES: int = 64 << 20
 """Size of a range, in bytes of the file that stores the table."""

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput._text import qualified_name
-from pgoutput.errors import RecordingError
-from pgoutput.recorder.catalogs import Catalog
-from pgoutput.recorder.snapshots.row_keys import Keys, RowKey, covers, merge_keys
-from pgoutput.recording import (
+from logicalrep._text import qualified_name
+from logicalrep.errors import RecordingError
+from logicalrep.recorder.catalogs import Catalog
+from logicalrep.recorder.snapshots.row_keys import Keys, RowKey, covers, merge_keys
+from logicalrep.recording import (
     STATE_FILE,
     Directory,
     Location,
@@ -64,7 +64,7 @@ def request_snapshot(
     location = locate(recording)
     if not (location / STATE_FILE).is_file:
         raise RecordingError(
-            f"{location}: {STATE_FILE} is missing: give the folder or URL that `pgoutput record` writes"
+            f"{location}: {STATE_FILE} is missing: give the folder or URL that `logicalrep record` writes"
         )
     name = f"{_PREFIX}{uuid4()}{_SUFFIX}"
     request = SnapshotRequest(tuple(tables), {table: tuple(keys[table]) for table in keys})

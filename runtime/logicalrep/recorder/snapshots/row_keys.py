@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.recorder.client import Connection
+from logicalrep.messages import ColumnFlag, Relation
+from logicalrep.recorder.client import Connection
 
 RowKey: TypeAlias = tuple[str, ...]
 """The values of the columns of a replica identity, as text."""

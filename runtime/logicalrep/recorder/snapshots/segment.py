@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._arrays import binary_array, repeated_int64, value_offsets
-from pgoutput._build import build, fitted
-from pgoutput.jsonlines import to_json
-from pgoutput.recorder.catalogs import PublishedTable
-from pgoutput.recording import (
+from logicalrep._arrays import binary_array, repeated_int64, value_offsets
+from logicalrep._build import build, fitted
+from logicalrep.jsonlines import to_json
+from logicalrep.recorder.catalogs import PublishedTable
+from logicalrep.recording import (
     MESSAGE_SCHEMA,
     Directory,
     Metadata,
@@ -20,8 +20,8 @@ from pgoutput.recording import (
     Source,
     segment_name,
 )
-from pgoutput.stream import encode_for
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep.stream import encode_for
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _SEGMENT_MESSAGES: Final = 1 << 20
 """Largest number of messages in a segment of the snapshot; each segment has this many positions reserved."""

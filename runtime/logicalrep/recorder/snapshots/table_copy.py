@@ -15,20 +15,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, Self
 
-from pgoutput.columns import Cells, encode_inserts
-from pgoutput.errors import ConnectionLost, ReplicationError
-from pgoutput.recorder.catalogs import PublishedTable, check_privileges, published_tables, query_catalog
-from pgoutput.recorder.client import Connection, Interrupted, PermissionDenied
-from pgoutput.recorder.events import Event, Snapshotted
-from pgoutput.recorder.options import Settings
-from pgoutput.recorder.snapshots.copy_folder import CopiedRange, CopyFolder
-from pgoutput.recorder.snapshots.copy_format import copied_cells
-from pgoutput.recorder.snapshots.exported import ExportedSnapshot
-from pgoutput.recorder.snapshots.ranges import RangePlan, Task, identity
-from pgoutput.recorder.snapshots.row_keys import Keys
-from pgoutput.recorder.snapshots.segment import SnapshotSegment
-from pgoutput.recording import Source
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep.columns import Cells, encode_inserts
+from logicalrep.errors import ConnectionLost, ReplicationError
+from logicalrep.recorder.catalogs import PublishedTable, check_privileges, published_tables, query_catalog
+from logicalrep.recorder.client import Connection, Interrupted, PermissionDenied
+from logicalrep.recorder.events import Event, Snapshotted
+from logicalrep.recorder.options import Settings
+from logicalrep.recorder.snapshots.copy_folder import CopiedRange, CopyFolder
+from logicalrep.recorder.snapshots.copy_format import copied_cells
+from logicalrep.recorder.snapshots.exported import ExportedSnapshot
+from logicalrep.recorder.snapshots.ranges import RangePlan, Task, identity
+from logicalrep.recorder.snapshots.row_keys import Keys
+from logicalrep.recorder.snapshots.segment import SnapshotSegment
+from logicalrep.recording import Source
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _SNAPSHOT: Final = """\
 SELECT (extract(epoch FROM now()) * 1000000)::int8,
@@ -132,7 +132,7 @@ class TableCopy:
         pending = iter(tasks)
         self._left = Counter(task.table.relation.oid for task in tasks)
         count = min(self._settings.workers, len(tasks))
-        with ThreadPoolExecutor(count, "pgoutput-snapshot") as pool:
+        with ThreadPoolExecutor(count, "logicalrep-snapshot") as pool:
             workers = [pool.submit(self._work, pending) for _ in range(count)]
         errors = [error for worker in workers if (error := worker.exception()) is not None]
         if errors:
@@ -325,7 +325,7 @@ class _Storing:
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "pgoutput-store")
+        self._pool = ThreadPoolExecutor(1, "logicalrep-store")
         self._last: Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -354,7 +354,7 @@ class _Storing:
 
 def _read_ahead(batches: Iterator[Cells]) -> Iterator[Cells]:
     """Yield `batches`; a thread reads the next one ahead, so that the server does not wait for the caller."""
-    with ThreadPoolExecutor(1, "pgoutput-copy") as pool:
+    with ThreadPoolExecutor(1, "logicalrep-copy") as pool:
         coming = pool.submit(next, batches, None)
         while (batch := coming.result()) is not None:
             coming = pool.submit(next, batches, None)

@@ -14,11 +14,11 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput._text import listed, qualified_name
-from pgoutput.errors import RecordingError, RecordingInUse
-from pgoutput.recorder.catalogs import Catalog, CatalogChanges, PendingTable
-from pgoutput.recorder.client import Timeline
-from pgoutput.recording import (
+from logicalrep._text import listed, qualified_name
+from logicalrep.errors import RecordingError, RecordingInUse
+from logicalrep.recorder.catalogs import Catalog, CatalogChanges, PendingTable
+from logicalrep.recorder.client import Timeline
+from logicalrep.recording import (
     COPIES,
     SNAPSHOT,
     STATE_FILE,

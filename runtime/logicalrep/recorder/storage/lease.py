@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.errors import RecordingError, RecordingInUse
-from pgoutput.recorder.client import Interrupted
-from pgoutput.recorder.storage.folder import LEASE_FILE
-from pgoutput.recording import Location, ObjectStore, StoreUnavailable, Superseded, Version
+from logicalrep.errors import RecordingError, RecordingInUse
+from logicalrep.recorder.client import Interrupted
+from logicalrep.recorder.storage.folder import LEASE_FILE
+from logicalrep.recording import Location, ObjectStore, StoreUnavailable, Superseded, Version
 
 LEASE_SECONDS: float = 60.0
 """Time without a renewal after which another recorder takes the lease, in seconds."""
@@ -91,7 +91,7 @@ class Lease:
         self._lock = threading.Lock()
         self.number, self._version = self._take(stop)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pgoutput-lease", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="logicalrep-lease", daemon=True)
         self._thread.start()
 
     def check(self) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.recording import Directory, pack_name, packed_numbers, segment_name, write_pack
+from logicalrep.recording import Directory, pack_name, packed_numbers, segment_name, write_pack
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class PackerThread:
         self._is_needed = _packed_at_once(segment_seconds) > 1
         self._numbers: SimpleQueue[int | None] = SimpleQueue()
         self._is_over = False
-        self._thread = Thread(target=self._run, name="pgoutput-packer", daemon=True)
+        self._thread = Thread(target=self._run, name="logicalrep-packer", daemon=True)
 
     def __enter__(self) -> PackerThread:
         self._thread.start()

@@ -7,11 +7,11 @@ import os
 
 import msgspec
 
-from pgoutput.errors import RecordingError
-from pgoutput.recorder.storage.folder import LEASE_FILE
-from pgoutput.recorder.storage.lease import is_leased
-from pgoutput.recording import STATE_FILE, Location, PathOrUri, Recording, locate, parse_store_url
-from pgoutput.wire import shown_text
+from logicalrep.errors import RecordingError
+from logicalrep.recorder.storage.folder import LEASE_FILE
+from logicalrep.recorder.storage.lease import is_leased
+from logicalrep.recording import STATE_FILE, Location, PathOrUri, Recording, locate, parse_store_url
+from logicalrep.wire import shown_text
 
 
 class _State(msgspec.Struct):
@@ -43,7 +43,7 @@ def check_place(folder: PathOrUri) -> None:
     if place and place != here:
         raise RecordingError(
             f"{here}: the recorder wrote to {place}, so this recording may be a copy, and both would read "
-            "the same slot: start `pgoutput record` for the one recording that you want to continue"
+            "the same slot: start `logicalrep record` for the one recording that you want to continue"
         )
 
 
@@ -60,7 +60,7 @@ def _read_state(folder: PathOrUri) -> _State:
         return msgspec.json.decode(file.content() or b"", type=_State)
     except ValueError as error:
         raise RecordingError(
-            f"{file}: the file is missing or damaged ({error}): give a folder that `pgoutput record` writes"
+            f"{file}: the file is missing or damaged ({error}): give a folder that `logicalrep record` writes"
         ) from None
 
 

@@ -25,10 +25,10 @@ from uuid import uuid4
 
 import msgspec
 
-from pgoutput.errors import ConnectionLost, RecordingError
-from pgoutput.recorder.storage.folder import CATALOG_FILE, Folder
-from pgoutput.recorder.storage.lease import Lease
-from pgoutput.recording import (
+from logicalrep.errors import ConnectionLost, RecordingError
+from logicalrep.recorder.storage.folder import CATALOG_FILE, Folder
+from logicalrep.recorder.storage.lease import Lease
+from logicalrep.recording import (
     LEASE_KEY,
     STATE_FILE,
     Directory,
@@ -315,7 +315,7 @@ def _state_folder() -> Path:
     if folders := os.environ.get("STATE_DIRECTORY"):
         return Path(folders.partition(":")[0], "working")
     try:
-        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "pgoutput")
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "logicalrep")
     except RuntimeError:
         raise RecordingError(
             "the recorder needs a working folder, but its user has no home folder: set the environment "

@@ -9,7 +9,7 @@ from queue import Full, Queue
 from threading import Thread
 from typing import Final
 
-from pgoutput.recording import Job
+from logicalrep.recording import Job
 
 _MAX_WRITES: Final = 4
 """Largest number of queued jobs that write; each job keeps some megabytes of messages in memory."""
@@ -41,7 +41,7 @@ class WriterThreads:
         self._read_pipe, self._write_pipe = os.pipe()
         os.set_blocking(self._write_pipe, False)
         self._threads = {
-            queue: Thread(target=self._run, args=(queue,), name=f"pgoutput-{name}", daemon=True)
+            queue: Thread(target=self._run, args=(queue,), name=f"logicalrep-{name}", daemon=True)
             for name, queue in (("write", self._writes), ("store", self._ends))
         }
         for thread in self._threads.values():

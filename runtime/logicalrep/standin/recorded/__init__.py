@@ -4,4 +4,4 @@
   unless the metadata of the segments is enough to index the stream. Each connection reads all messages again.
 """
 
-from pgoutput.standin.recorded.source import RecordedSource as RecordedSource
+from logicalrep.standin.recorded.source import RecordedSource as RecordedSource

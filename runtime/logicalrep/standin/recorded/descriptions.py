@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput._roles import CHANGES, ROLES, classes, field_name, meaning_of
-from pgoutput.messages import Message, Relation, Type
+from logicalrep._roles import CHANGES, ROLES, classes, field_name, meaning_of
+from logicalrep.messages import Message, Relation, Type
 
 _IN_BLOCKS: Final = {
     kind: field_name(kind, "subxid") or field_name(kind, "xid")

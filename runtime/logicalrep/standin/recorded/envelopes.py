@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from pgoutput._roles import ENDS, OPENERS, ROLES, End, read_end, tags
-from pgoutput.standin.recorded.index import CHANGE_TAGS
-from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
+from logicalrep._roles import ENDS, OPENERS, ROLES, End, read_end, tags
+from logicalrep.standin.recorded.index import CHANGE_TAGS
+from logicalrep.standin.recorded.recording import RecordedMessage, RecordedStream
 
 _HAVE_LSN: Final = (*ENDS, "abort_streamed", "payload")
 """Roles of messages that contain their own LSN. Begin and Begin Prepare contain a later message's LSN."""

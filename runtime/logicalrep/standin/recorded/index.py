@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._roles import CHANGES, CLOSERS, ROLES, End, classes, read_end, tags
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.jsonlines import from_json
-from pgoutput.messages import Message
-from pgoutput.standin.recorded.recording import RecordedStream
-from pgoutput.stream import TrackedTransaction, TransactionTracker
+from logicalrep import messages
+from logicalrep._roles import CHANGES, CLOSERS, ROLES, End, classes, read_end, tags
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.jsonlines import from_json
+from logicalrep.messages import Message
+from logicalrep.standin.recorded.recording import RecordedStream
+from logicalrep.stream import TrackedTransaction, TransactionTracker
 
 CHANGE_TAGS: Final = tags(*CHANGES)
 """Tags of Insert, Update, Delete and Truncate messages, which are served without being decoded."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput._servers import default_server, server_version
-from pgoutput.capturefile import CaptureFile
-from pgoutput.errors import DecodeError, RecordingError
-from pgoutput.messages import XLogData
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication import parse_boolean, parse_identifier_list
-from pgoutput.standin.source import PluginOptions
-from pgoutput.stream import StreamDecoder
+from logicalrep import envelope
+from logicalrep._servers import default_server, server_version
+from logicalrep.capturefile import CaptureFile
+from logicalrep.errors import DecodeError, RecordingError
+from logicalrep.messages import XLogData
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication import parse_boolean, parse_identifier_list
+from logicalrep.standin.source import PluginOptions
+from logicalrep.stream import StreamDecoder
 
 if TYPE_CHECKING:
-    from pgoutput.recording import Metadata
+    from logicalrep.recording import Metadata
 
 RecordedMessage: TypeAlias = tuple[int, int, bytes]
 """A recorded message: number of its session, LSN of its envelope (0 if unknown), and its bytes."""
@@ -71,8 +71,9 @@ def open_stream(path: str | PathLike[str]) -> RecordedStream:
         options = _plugin_options(path, header.proto_version, header.options, header.slot_two_phase)
         version = header.server_version or server_version(default_server(header.proto_version))
         return RecordedStream(path=path, options=options, server_version=version)
-    # pgoutput.recording needs pyarrow, but a capture file can be served without pyarrow: import it only here.
-    from pgoutput.recording import (
+    # logicalrep.recording needs pyarrow, but a capture file can be served without pyarrow: import it only
+    # here.
+    from logicalrep.recording import (
         find_inconsistencies,
         last_acknowledged,
         locate,
@@ -160,7 +161,7 @@ def _read_capture_file(path: str) -> Iterator[RecordedMessage]:
 
 
 def _read_segments(path: str) -> Iterator[RecordedMessage]:
-    from pgoutput.recording import SegmentReader, locate, segments_at  # needs pyarrow
+    from logicalrep.recording import SegmentReader, locate, segments_at  # needs pyarrow
 
     for segment_path in segments_at(locate(path)):
         with SegmentReader(segment_path) as segment:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pgoutput._roles import ROLES, read_end
-from pgoutput.messages import Message, XLogData
-from pgoutput.standin.recorded.descriptions import Descriptions
-from pgoutput.standin.recorded.index import CHANGE_TAGS, NEVER, StreamIndex
-from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
-from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
+from logicalrep._roles import ROLES, read_end
+from logicalrep.messages import Message, XLogData
+from logicalrep.standin.recorded.descriptions import Descriptions
+from logicalrep.standin.recorded.index import CHANGE_TAGS, NEVER, StreamIndex
+from logicalrep.standin.recorded.recording import RecordedMessage, RecordedStream
+from logicalrep.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
 
 
 def resume(

@@ -10,19 +10,19 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput import _protocols
-from pgoutput._layout import Field
-from pgoutput._offsets import layout_of
-from pgoutput._roles import ROLES, tags
-from pgoutput.catalog import TYPES
-from pgoutput.errors import ReplicationError
-from pgoutput.messages import Message, PrimaryKeepalive, Relation
-from pgoutput.standin.recorded.envelopes import assign_lsns
-from pgoutput.standin.recorded.index import StreamIndex, index_stream
-from pgoutput.standin.recorded.recording import RecordedStream, open_stream
-from pgoutput.standin.recorded.resumption import resume
-from pgoutput.standin.recorded.transcoding import TranscodedStream
-from pgoutput.standin.source import Envelope, PluginOptions
+from logicalrep import _protocols
+from logicalrep._layout import Field
+from logicalrep._offsets import layout_of
+from logicalrep._roles import ROLES, tags
+from logicalrep.catalog import TYPES
+from logicalrep.errors import ReplicationError
+from logicalrep.messages import Message, PrimaryKeepalive, Relation
+from logicalrep.standin.recorded.envelopes import assign_lsns
+from logicalrep.standin.recorded.index import StreamIndex, index_stream
+from logicalrep.standin.recorded.recording import RecordedStream, open_stream
+from logicalrep.standin.recorded.resumption import resume
+from logicalrep.standin.recorded.transcoding import TranscodedStream
+from logicalrep.standin.source import Envelope, PluginOptions
 
 
 class RecordedSource:

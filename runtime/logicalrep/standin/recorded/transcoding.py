@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from pgoutput import messages
-from pgoutput._build import builder, fitted
-from pgoutput._offsets import layout_of
-from pgoutput._roles import CHANGES, OPTIONS, ROLES, ROW_FIELDS, meaning_of, read_end
-from pgoutput._servers import FIRST_WITHOUT_EMPTY
-from pgoutput.messages import Message, TupleData
-from pgoutput.standin.recorded.descriptions import Descriptions, outside_block
-from pgoutput.standin.recorded.recording import RecordedMessage, RecordedStream
-from pgoutput.standin.source import PluginOptions
-from pgoutput.stream import TrackedTransaction, TransactionTracker, encode_for
-from pgoutput.values import decode_binary, encode_binary
+from logicalrep import messages
+from logicalrep._build import builder, fitted
+from logicalrep._offsets import layout_of
+from logicalrep._roles import CHANGES, OPTIONS, ROLES, ROW_FIELDS, meaning_of, read_end
+from logicalrep._servers import FIRST_WITHOUT_EMPTY
+from logicalrep.messages import Message, TupleData
+from logicalrep.standin.recorded.descriptions import Descriptions, outside_block
+from logicalrep.standin.recorded.recording import RecordedMessage, RecordedStream
+from logicalrep.standin.source import PluginOptions
+from logicalrep.stream import TrackedTransaction, TransactionTracker, encode_for
+from logicalrep.values import decode_binary, encode_binary
 
 
 class TranscodedStream(RecordedStream, frozen=True, kw_only=True):

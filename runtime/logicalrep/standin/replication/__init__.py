@@ -5,9 +5,9 @@
 - `parse_boolean` and `parse_identifier_list` parse the values of options as a server does.
 """
 
-from pgoutput.standin.replication.executor import ReplicationExecutor as ReplicationExecutor
-from pgoutput.standin.replication.plugin_options import (
+from logicalrep.standin.replication.executor import ReplicationExecutor as ReplicationExecutor
+from logicalrep.standin.replication.plugin_options import (
     parse_boolean as parse_boolean,
     parse_identifier_list as parse_identifier_list,
 )
-from pgoutput.standin.replication.walsender import Terminated as Terminated
+from logicalrep.standin.replication.walsender import Terminated as Terminated

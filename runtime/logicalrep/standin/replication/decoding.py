@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgoutput.errors import PgoutputError
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication.plugin_options import parse_plugin_options
-from pgoutput.standin.replication.scanner import OptionList
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.slots import Slot
-from pgoutput.standin.source import Envelope, PluginOptions
+from logicalrep.errors import LogicalrepError
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication.plugin_options import parse_plugin_options
+from logicalrep.standin.replication.scanner import OptionList
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.slots import Slot
+from logicalrep.standin.source import Envelope, PluginOptions
 
 
 def start_decoding(
@@ -32,7 +32,7 @@ def start_decoding(
             raise ServerError("42704", f'publication "{name}" does not exist', hint)
     try:
         return options, server.source.start(options, after_lsn)
-    except PgoutputError as error:
+    except LogicalrepError as error:
         raise ServerError("0A000", str(error)) from None
     except Exception as error:  # a source is user code and may raise any exception
         raise source_failed(error) from None

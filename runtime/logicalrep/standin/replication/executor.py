@@ -7,18 +7,18 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from pgoutput.standin import protocol
-from pgoutput.standin.backend import Backend, ReplicationProgress, TransactionStatus
-from pgoutput.standin.protocol import EncodedValue, Field, ServerError
-from pgoutput.standin.replication.decoding import start_decoding
-from pgoutput.standin.replication.plugin_options import parse_boolean
-from pgoutput.standin.replication.scanner import OptionList, Scanner
-from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
-from pgoutput.standin.replication.walsender import WalSender
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.slots import Slot
-from pgoutput.standin.values import INT4, INT8
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.standin import protocol
+from logicalrep.standin.backend import Backend, ReplicationProgress, TransactionStatus
+from logicalrep.standin.protocol import EncodedValue, Field, ServerError
+from logicalrep.standin.replication.decoding import start_decoding
+from logicalrep.standin.replication.plugin_options import parse_boolean
+from logicalrep.standin.replication.scanner import OptionList, Scanner
+from logicalrep.standin.replication.source_reader import SourceReader, encode_keepalive
+from logicalrep.standin.replication.walsender import WalSender
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.slots import Slot
+from logicalrep.standin.values import INT4, INT8
+from logicalrep.wire import format_lsn, parse_lsn
 
 _CREATE_FIELDS: Final = tuple(map(Field, ("slot_name", "consistent_point", "snapshot_name", "output_plugin")))
 _READ_FIELDS: Final = (Field("slot_type"), Field("restart_lsn"), Field("restart_tli", INT8))

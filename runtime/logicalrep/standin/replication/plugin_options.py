@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication.scanner import OptionList
-from pgoutput.standin.source import PluginOptions
-from pgoutput.versions import OPTIONS, SERVERS
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication.scanner import OptionList
+from logicalrep.standin.source import PluginOptions
+from logicalrep.versions import OPTIONS, SERVERS
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 _IDENTIFIER: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s",][^\s",]*))\s*')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-from pgoutput.standin.protocol import ServerError
+from logicalrep.standin.protocol import ServerError
 
 OptionList: TypeAlias = list[tuple[str, str | None]]
 """Pairs of option name and value, in the order of the command. An option without a value has None."""

@@ -12,15 +12,15 @@ from functools import cache
 from struct import Struct
 from typing import Final
 
-from pgoutput._offsets import offset_of
-from pgoutput._roles import ENDS, classes, meaning_of
-from pgoutput.envelope import encode as encode_envelope
-from pgoutput.messages import PrimaryKeepalive, XLogData
-from pgoutput.standin.faults import FaultInjector, Faults, Incident, SlotProgress
-from pgoutput.standin.protocol import encode_message
-from pgoutput.standin.source import Envelope
-from pgoutput.stream import StreamDecoder
-from pgoutput.wire import timestamp_now
+from logicalrep._offsets import offset_of
+from logicalrep._roles import ENDS, classes, meaning_of
+from logicalrep.envelope import encode as encode_envelope
+from logicalrep.messages import PrimaryKeepalive, XLogData
+from logicalrep.standin.faults import FaultInjector, Faults, Incident, SlotProgress
+from logicalrep.standin.protocol import encode_message
+from logicalrep.standin.source import Envelope
+from logicalrep.stream import StreamDecoder
+from logicalrep.wire import timestamp_now
 
 _MAX_BUFFERED_BYTES: Final = 1 << 20
 """Number of buffered bytes at which the source's thread pauses. The last message may exceed this number."""
@@ -77,7 +77,7 @@ class SourceReader:
         self._failure: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._available = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="pgoutput-standin-source", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="logicalrep-standin-source", daemon=True)
         self._thread.start()
 
     @property

@@ -9,16 +9,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from pgoutput import envelope
-from pgoutput.errors import DecodeError
-from pgoutput.messages import HotStandbyFeedback, StandbyStatusUpdate
-from pgoutput.standin.backend import ReplicationProgress
-from pgoutput.standin.faults import Incident
-from pgoutput.standin.frontend import read_message
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication.decoding import source_failed
-from pgoutput.standin.replication.source_reader import SourceReader, encode_keepalive
-from pgoutput.standin.server_state import ServerState
+from logicalrep import envelope
+from logicalrep.errors import DecodeError
+from logicalrep.messages import HotStandbyFeedback, StandbyStatusUpdate
+from logicalrep.standin.backend import ReplicationProgress
+from logicalrep.standin.faults import Incident
+from logicalrep.standin.frontend import read_message
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication.decoding import source_failed
+from logicalrep.standin.replication.source_reader import SourceReader, encode_keepalive
+from logicalrep.standin.server_state import ServerState
 
 _MAX_UNSENT_BYTES: Final = 1 << 20
 """Number of unsent bytes above which no keepalives are sent, because the client has enough data to read."""

@@ -6,7 +6,7 @@
 - `split_statements` splits the text of a simple query into statements.
 """
 
-from pgoutput.standin.sql.engine import Engine as Engine
-from pgoutput.standin.sql.extended_query import ExtendedQuery as ExtendedQuery
-from pgoutput.standin.sql.statements import StatementExecutor as StatementExecutor
-from pgoutput.standin.sql.tokens import split_statements as split_statements
+from logicalrep.standin.sql.engine import Engine as Engine
+from logicalrep.standin.sql.extended_query import ExtendedQuery as ExtendedQuery
+from logicalrep.standin.sql.statements import StatementExecutor as StatementExecutor
+from logicalrep.standin.sql.tokens import split_statements as split_statements

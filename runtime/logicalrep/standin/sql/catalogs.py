@@ -7,11 +7,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.standin.backend import Backend
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.sql.system_catalogs import ELEMENT_OIDS, FIRST_OID, RELATIONS, SYSTEM_ROWS
-from pgoutput.wire import format_lsn
+from logicalrep.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
+from logicalrep.standin.backend import Backend
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.sql.system_catalogs import ELEMENT_OIDS, FIRST_OID, RELATIONS, SYSTEM_ROWS
+from logicalrep.wire import format_lsn
 
 _DATABASE_OID: Final = 5
 _SUPERUSER_OID: Final = 10

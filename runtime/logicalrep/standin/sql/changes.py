@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput._roles import CLOSERS, OPENERS, has_role, meaning_of
-from pgoutput.messages import XLogData
-from pgoutput.standin.backend import Backend
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.replication.decoding import source_failed, start_decoding
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.sql.functions import parse_lsn_argument
-from pgoutput.standin.values import SqlValue
-from pgoutput.stream import StreamDecoder
-from pgoutput.values import parse_array
-from pgoutput.wire import format_lsn
+from logicalrep._roles import CLOSERS, OPENERS, has_role, meaning_of
+from logicalrep.messages import XLogData
+from logicalrep.standin.backend import Backend
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.replication.decoding import source_failed, start_decoding
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.sql.functions import parse_lsn_argument
+from logicalrep.standin.values import SqlValue
+from logicalrep.stream import StreamDecoder
+from logicalrep.values import parse_array
+from logicalrep.wire import format_lsn
 
 _NO_LIMIT: Final = 1 << 64
 

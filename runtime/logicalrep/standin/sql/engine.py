@@ -15,12 +15,12 @@ from typing import Any, Final
 import duckdb
 import msgspec
 
-from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.sql.catalogs import CatalogContext, catalog_rows
-from pgoutput.standin.sql.changes import read_changes
-from pgoutput.standin.sql.functions import MACROS, OBJECT_NAMES, TABLE_MACROS, SideEffects
-from pgoutput.standin.sql.query import Query, not_supported
-from pgoutput.standin.sql.system_catalogs import (
+from logicalrep.standin.protocol import Field, ServerError
+from logicalrep.standin.sql.catalogs import CatalogContext, catalog_rows
+from logicalrep.standin.sql.changes import read_changes
+from logicalrep.standin.sql.functions import MACROS, OBJECT_NAMES, TABLE_MACROS, SideEffects
+from logicalrep.standin.sql.query import Query, not_supported
+from logicalrep.standin.sql.system_catalogs import (
     ELEMENT_OIDS,
     OBJECT_TYPES,
     RELATIONS,
@@ -28,9 +28,9 @@ from pgoutput.standin.sql.system_catalogs import (
     VECTORS,
     duckdb_type,
 )
-from pgoutput.standin.values import JSONB, TEXT, UNKNOWN, Result, SqlValue
-from pgoutput.values import format_float8, format_jsonb, parse_array, quote_array_element
-from pgoutput.wire import format_lsn
+from logicalrep.standin.values import JSONB, TEXT, UNKNOWN, Result, SqlValue
+from logicalrep.values import format_float8, format_jsonb, parse_array, quote_array_element
+from logicalrep.wire import format_lsn
 
 _MAX_ROWS: Final = 10_000
 _MAX_SECONDS: Final = 2.0
@@ -208,7 +208,7 @@ class Engine:
         """
         server, backend = context.server, context.backend
         session = {
-            "version": f"PostgreSQL {server.source.server_version} (stand-in server of pgoutput)",
+            "version": f"PostgreSQL {server.source.server_version} (stand-in server of logicalrep)",
             "database": backend.database,
             "username": backend.user,
             "pid": backend.pid,

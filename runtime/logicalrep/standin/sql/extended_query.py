@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pgoutput.standin import protocol
-from pgoutput.standin.backend import Backend, Portal, PreparedStatement, TransactionStatus
-from pgoutput.standin.frontend import MessageReader
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.sql.statements import StatementExecutor
-from pgoutput.standin.sql.tokens import split_statements
-from pgoutput.standin.values import TEXT, Result, decode_parameter, encode_value
+from logicalrep.standin import protocol
+from logicalrep.standin.backend import Backend, Portal, PreparedStatement, TransactionStatus
+from logicalrep.standin.frontend import MessageReader
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.sql.statements import StatementExecutor
+from logicalrep.standin.sql.tokens import split_statements
+from logicalrep.standin.values import TEXT, Result, decode_parameter, encode_value
 
 _MAX_STATEMENTS: Final = 1000
 """Maximum number of prepared statements, and of portals, that a connection may have."""

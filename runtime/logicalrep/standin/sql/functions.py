@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pgoutput.standin.backend import Backend
-from pgoutput.standin.protocol import ServerError
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.sql.system_catalogs import FIRST_OID
-from pgoutput.wire import format_lsn, parse_lsn
+from logicalrep.standin.backend import Backend
+from logicalrep.standin.protocol import ServerError
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.sql.system_catalogs import FIRST_OID
+from logicalrep.wire import format_lsn, parse_lsn
 
 BUILTINS: Final[Mapping[str, str]] = {
     "abs": "",

@@ -7,9 +7,9 @@ from copy import deepcopy
 from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
-from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.sql.changes import is_variadic
-from pgoutput.standin.sql.functions import (
+from logicalrep.standin.protocol import Field, ServerError
+from logicalrep.standin.sql.changes import is_variadic
+from logicalrep.standin.sql.functions import (
     ARGUMENTS,
     BUILTINS,
     CHANGES,
@@ -18,7 +18,7 @@ from pgoutput.standin.sql.functions import (
     RENAMED,
     TABLE_MACROS,
 )
-from pgoutput.standin.sql.system_catalogs import (
+from logicalrep.standin.sql.system_catalogs import (
     ARRAY_OIDS,
     ELEMENT_OIDS,
     OBJECT_TYPES,
@@ -27,8 +27,8 @@ from pgoutput.standin.sql.system_catalogs import (
     VECTORS,
     duckdb_type,
 )
-from pgoutput.standin.values import BOOL, BYTEA, INT4, INT8, JSONB, NAME, PG_LSN, TEXT, UNKNOWN, XID
-from pgoutput.values import parse_array
+from logicalrep.standin.values import BOOL, BYTEA, INT4, INT8, JSONB, NAME, PG_LSN, TEXT, UNKNOWN, XID
+from logicalrep.values import parse_array
 
 Node: TypeAlias = dict[str, Any]
 """Node of the syntax tree that DuckDB's function json_serialize_sql returns."""

@@ -8,13 +8,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.standin.backend import Backend, TransactionStatus
-from pgoutput.standin.protocol import Field, ServerError
-from pgoutput.standin.server_state import ServerState
-from pgoutput.standin.sql.catalogs import CatalogContext
-from pgoutput.standin.sql.engine import Engine
-from pgoutput.standin.sql.tokens import string_literals
-from pgoutput.standin.values import TEXT, Result, SqlValue
+from logicalrep.standin.backend import Backend, TransactionStatus
+from logicalrep.standin.protocol import Field, ServerError
+from logicalrep.standin.server_state import ServerState
+from logicalrep.standin.sql.catalogs import CatalogContext
+from logicalrep.standin.sql.engine import Engine
+from logicalrep.standin.sql.tokens import string_literals
+from logicalrep.standin.values import TEXT, Result, SqlValue
 
 
 class StatementExecutor(msgspec.Struct, frozen=True, eq=False):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from pgoutput.standin.values import BOOL, INT2, INT4, INT8, JSONB, OID, XID
+from logicalrep.standin.values import BOOL, INT2, INT4, INT8, JSONB, OID, XID
 
 FIRST_OID: Final = 16_384
 """Lowest OID of an object that is not a system object (FirstNormalObjectId in transam.h)."""
@@ -39,7 +39,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 _FILE: Final = msgspec.json.decode(
-    files("pgoutput.standin.sql").joinpath("system_catalogs.json").read_bytes(), type=_File
+    files("logicalrep.standin.sql").joinpath("system_catalogs.json").read_bytes(), type=_File
 )
 
 RELATIONS: Final = _FILE.relations

@@ -3,14 +3,14 @@
 `Checker` checks messages against `RULES` and reports the first violation of each message.
 """
 
-from pgoutput.stream.check.checker import Checker, check
-from pgoutput.stream.check.model import Violation as Violation
-from pgoutput.stream.check.options import (
+from logicalrep.stream.check.checker import Checker, check
+from logicalrep.stream.check.model import Violation as Violation
+from logicalrep.stream.check.options import (
     HEADER_BYTES as HEADER_BYTES,
     MAX_BYTES as MAX_BYTES,
     CheckOptions,
 )
-from pgoutput.stream.check.rules import RULES
+from logicalrep.stream.check.rules import RULES
 
 __all__ = [
     "RULES",

@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from pgoutput import _protocols, envelope
-from pgoutput._roles import has_role, meaning_of
-from pgoutput._rules import Breach
-from pgoutput._walk import walk
-from pgoutput.errors import DecodeError, EncodeError
-from pgoutput.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, Streaming, XLogData
-from pgoutput.stream.check.model import Rule, Violation
-from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
-from pgoutput.stream.check.state import CheckedStream, OpenBlock
-from pgoutput.stream.decoder import StreamDecoder
-from pgoutput.stream.encoder import encode_for
-from pgoutput.versions import CODECS
-from pgoutput.wire import Buffer
+from logicalrep import _protocols, envelope
+from logicalrep._roles import has_role, meaning_of
+from logicalrep._rules import Breach
+from logicalrep._walk import walk
+from logicalrep.errors import DecodeError, EncodeError
+from logicalrep.messages import Message, PrimaryKeepalive, PrimaryStatusUpdate, Streaming, XLogData
+from logicalrep.stream.check.model import Rule, Violation
+from logicalrep.stream.check.options import CheckOptions
+from logicalrep.stream.check.rules import ENVELOPE, MESSAGE, RULES, XID_IN_BLOCKS
+from logicalrep.stream.check.state import CheckedStream, OpenBlock
+from logicalrep.stream.decoder import StreamDecoder
+from logicalrep.stream.encoder import encode_for
+from logicalrep.versions import CODECS
+from logicalrep.wire import Buffer
 
 _RuleCheck: TypeAlias = tuple[Callable[..., Breach | None], str]
 """Check function and name of a rule, as a pair."""
@@ -139,7 +139,7 @@ class Checker:
         unknown = set(without) - {rule.name for rule in RULES}
         if unknown:
             raise ValueError(
-                f"there is no rule {', '.join(sorted(unknown))}; pgoutput.stream.check.RULES has all rules"
+                f"there is no rule {', '.join(sorted(unknown))}; logicalrep.stream.check.RULES has all rules"
             )
         kept = [
             rule for rule in RULES if rule.name not in without and (rule.when is None or rule.when(options))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput import messages as m
-from pgoutput._roles import ENDS, ROLES, field_name, has_role, meaning_of
-from pgoutput._rules import Breach
-from pgoutput.messages import Message, XLogData
-from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.state import CheckedStream
-from pgoutput.wire import format_lsn
+from logicalrep import messages as m
+from logicalrep._roles import ENDS, ROLES, field_name, has_role, meaning_of
+from logicalrep._rules import Breach
+from logicalrep.messages import Message, XLogData
+from logicalrep.stream.check import samples as s
+from logicalrep.stream.check.model import rule
+from logicalrep.stream.check.state import CheckedStream
+from logicalrep.wire import format_lsn
 
 _LSN_MEANINGS: Final = dict.fromkeys(ENDS, "end_lsn") | {"payload": "lsn"}
 """Maps the role of a message to the meaning of the field that must equal the LSN of its envelope."""

@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.options import CheckOptions
+from logicalrep import messages as m
+from logicalrep.stream.check import samples as s
+from logicalrep.stream.check.model import rule
+from logicalrep.stream.check.options import CheckOptions
 
 _M: Final = m.LogicalMessage(flags=m.MessageFlag.TRANSACTIONAL, lsn=900, prefix="p", content=b"x")
 _LONG: Final = "g" * 200

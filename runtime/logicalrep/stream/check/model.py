@@ -7,12 +7,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput._build import fitted
-from pgoutput._roles import classes
-from pgoutput._rules import RULES as SPEC_RULES, Breach
-from pgoutput.messages import Message
-from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.check.samples import TRANSACTION
+from logicalrep._build import fitted
+from logicalrep._roles import classes
+from logicalrep._rules import RULES as SPEC_RULES, Breach
+from logicalrep.messages import Message
+from logicalrep.stream.check.options import CheckOptions
+from logicalrep.stream.check.samples import TRANSACTION
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from pgoutput import envelope
-from pgoutput.messages import Streaming, XLogData
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep import envelope
+from logicalrep.messages import Streaming, XLogData
+from logicalrep.versions import LATEST_RELEASED
 
 MAX_BYTES: Final = 0x3FFF_FFFF
 """Size that a message with the header of its XLogData must not reach (MaxAllocSize, enlargeStringInfo)."""

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput._rules import Breach
-from pgoutput.messages import ColumnFlag, ReplicaIdentity
-from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.state import CheckedStream
+from logicalrep import messages as m
+from logicalrep._rules import Breach
+from logicalrep.messages import ColumnFlag, ReplicaIdentity
+from logicalrep.stream.check import samples as s
+from logicalrep.stream.check.model import rule
+from logicalrep.stream.check.state import CheckedStream
 
 _FIRST_USER_TYPE_OID: Final = 10_000
 """First OID of types that are not built in (FirstGenbkiObjectId). Built-in types need no Type message."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput._rules import RULES as SPEC_RULES
-from pgoutput.stream.check import envelopes, examples, relations, tuples
-from pgoutput.stream.check.model import Rule
+from logicalrep._rules import RULES as SPEC_RULES
+from logicalrep.stream.check import envelopes, examples, relations, tuples
+from logicalrep.stream.check.model import Rule
 
 MESSAGE: Final = "message"
 ENVELOPE: Final = "envelope"

@@ -6,11 +6,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput._build import fitted
-from pgoutput.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
-from pgoutput.stream.encoder import encode_for
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep import messages as m
+from logicalrep._build import fitted
+from logicalrep.messages import ColumnFlag, Message, RelationColumn, ReplicaIdentity
+from logicalrep.stream.encoder import encode_for
+from logicalrep.versions import LATEST_RELEASED
 
 OID: Final = 16_400
 TOP: Final = 740

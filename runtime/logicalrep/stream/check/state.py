@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput import messages as m
-from pgoutput._roles import CHANGES as CHANGE_ROLES, OPENERS, ROLES, classes, meaning_of, read_end
-from pgoutput.messages import ColumnFlag, Message
-from pgoutput.stream.check.options import CheckOptions
-from pgoutput.stream.tracker import TrackedTransaction, TransactionTracker
+from logicalrep import messages as m
+from logicalrep._roles import CHANGES as CHANGE_ROLES, OPENERS, ROLES, classes, meaning_of, read_end
+from logicalrep.messages import ColumnFlag, Message
+from logicalrep.stream.check.options import CheckOptions
+from logicalrep.stream.tracker import TrackedTransaction, TransactionTracker
 
 CHANGES: Final = classes(*CHANGE_ROLES, "payload")
 

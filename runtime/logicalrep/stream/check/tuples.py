@@ -6,16 +6,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pgoutput import messages as m
-from pgoutput._changes import wrong_width
-from pgoutput._roles import ROW_FIELDS, field_name, getters, tuples
-from pgoutput._rules import Breach
-from pgoutput._text import qualified_name
-from pgoutput.messages import UNCHANGED, Message, ReplicaIdentity
-from pgoutput.stream.check import samples as s
-from pgoutput.stream.check.model import rule
-from pgoutput.stream.check.options import HEADER_BYTES, CheckOptions
-from pgoutput.stream.check.state import CheckedStream, KnownRelation
+from logicalrep import messages as m
+from logicalrep._changes import wrong_width
+from logicalrep._roles import ROW_FIELDS, field_name, getters, tuples
+from logicalrep._rules import Breach
+from logicalrep._text import qualified_name
+from logicalrep.messages import UNCHANGED, Message, ReplicaIdentity
+from logicalrep.stream.check import samples as s
+from logicalrep.stream.check.model import rule
+from logicalrep.stream.check.options import HEADER_BYTES, CheckOptions
+from logicalrep.stream.check.state import CheckedStream, KnownRelation
 
 _OIDS: Final = getters("relation")
 _KEYS: Final = getters("key")

@@ -1,12 +1,12 @@
 """Programs: sequences of database operations as data, and random programs."""
 
-from pgoutput.synth.programs.definition import (
+from logicalrep.synth.programs.definition import (
     Program as Program,
     ProgramRunner as ProgramRunner,
     Step as Step,
     TableDefinition as TableDefinition,
 )
-from pgoutput.synth.programs.generator import (
+from logicalrep.synth.programs.generator import (
     Operations as Operations,
     RandomSteps as RandomSteps,
     generate_program as generate_program,

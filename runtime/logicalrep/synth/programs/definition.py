@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pgoutput.synth.scenario import Scenario
-from pgoutput.synth.tables import ScenarioTable
-from pgoutput.synth.transaction import TransactionScope
+from logicalrep.synth.scenario import Scenario
+from logicalrep.synth.tables import ScenarioTable
+from logicalrep.synth.transaction import TransactionScope
 
 Values: TypeAlias = dict[str, str | None]
 """Column values in text format, by column name; None is NULL."""

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput.errors import ScenarioError
-from pgoutput.messages import Message, ReplicaIdentity
-from pgoutput.synth.programs.definition import Program, ProgramRunner, Step, TableDefinition, Values
-from pgoutput.synth.scenario import FIRST_WITH_GENERATED_COLUMNS, FIRST_WITH_ROW_FILTERS, Scenario
-from pgoutput.synth.table_definition import Column
-from pgoutput.synth.tables import ScenarioTable
+from logicalrep.errors import ScenarioError
+from logicalrep.messages import Message, ReplicaIdentity
+from logicalrep.synth.programs.definition import Program, ProgramRunner, Step, TableDefinition, Values
+from logicalrep.synth.scenario import FIRST_WITH_GENERATED_COLUMNS, FIRST_WITH_ROW_FILTERS, Scenario
+from logicalrep.synth.table_definition import Column
+from logicalrep.synth.tables import ScenarioTable
 
 SCHEMA: Final = "app"
 """Schema of the types of random programs."""

@@ -1,13 +1,13 @@
 """Synthetic workloads: large deterministic streams for load tests, with the expected rows of each table."""
 
-from pgoutput.synth.workload.definition import Mix, Profile, Range, Workload
-from pgoutput.synth.workload.fit import fit_profile
-from pgoutput.synth.workload.profiles import (
+from logicalrep.synth.workload.definition import Mix, Profile, Range, Workload
+from logicalrep.synth.workload.fit import fit_profile
+from logicalrep.synth.workload.profiles import (
     PROFILES,
     all_messages as all_messages,
     default_profile as default_profile,
 )
-from pgoutput.synth.workload.writer import (
+from logicalrep.synth.workload.writer import (
     Progress as Progress,
     write_capture_file,
     write_copy_data as write_copy_data,

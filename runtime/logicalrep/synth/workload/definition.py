@@ -9,13 +9,13 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from pgoutput._servers import default_server, newest_version, server_version
-from pgoutput.messages import Streaming
-from pgoutput.recording import Source
-from pgoutput.synth.export import make_source
-from pgoutput.synth.options import StreamOptions, require_server
-from pgoutput.synth.programs import Operations
-from pgoutput.versions import LATEST_RELEASED
+from logicalrep._servers import default_server, newest_version, server_version
+from logicalrep.messages import Streaming
+from logicalrep.recording import Source
+from logicalrep.synth.export import make_source
+from logicalrep.synth.options import StreamOptions, require_server
+from logicalrep.synth.programs import Operations
+from logicalrep.versions import LATEST_RELEASED
 
 MAX_TABLES: Final = 500
 """Maximum number of tables of a workload."""
@@ -240,5 +240,5 @@ class Workload(Profile, frozen=True, kw_only=True, dict=True):
     @property
     def source(self) -> Source:
         """`Source` of a recording of the workload: synthetic names, and the stream options."""
-        name = str(uuid5(NAMESPACE_URL, f"pgoutput:{self!r}"))
+        name = str(uuid5(NAMESPACE_URL, f"logicalrep:{self!r}"))
         return make_source(self.options, self.server_version, name)

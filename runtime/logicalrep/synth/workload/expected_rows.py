@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.recording import sync_path
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.messages import RemainingRows
-from pgoutput.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
-from pgoutput.synth.workload.values import IntArray
+from logicalrep.recording import sync_path
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.messages import RemainingRows
+from logicalrep.synth.workload.tables import RowPool, WorkloadTable, make_pools, make_tables
+from logicalrep.synth.workload.values import IntArray
 
 _ROW_GROUP_ROWS: Final = 16_384
 """Number of buffered rows of one table at which the rows are written as a row group."""

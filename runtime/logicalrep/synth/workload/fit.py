@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from pgoutput import catalog
-from pgoutput._roles import ROLES, field_name, meaning_of, tuples
-from pgoutput.errors import RecordingError
-from pgoutput.messages import ColumnFlag, Relation
-from pgoutput.stream import Change, Transaction
-from pgoutput.synth.programs import Operations
-from pgoutput.synth.workload.definition import (
+from logicalrep import catalog
+from logicalrep._roles import ROLES, field_name, meaning_of, tuples
+from logicalrep.errors import RecordingError
+from logicalrep.messages import ColumnFlag, Relation
+from logicalrep.stream import Change, Transaction
+from logicalrep.synth.programs import Operations
+from logicalrep.synth.workload.definition import (
     MAX_TABLES,
     ColumnShape,
     Mix,
@@ -24,8 +24,8 @@ from pgoutput.synth.workload.definition import (
     Range,
     TableShape,
 )
-from pgoutput.synth.workload.row_choice import DELETE, INSERT, UPDATE
-from pgoutput.synth.workload.tables import unique_column
+from logicalrep.synth.workload.row_choice import DELETE, INSERT, UPDATE
+from logicalrep.synth.workload.tables import unique_column
 
 _MAX_TRANSACTIONS: Final = 20_000
 """Number of transactions, from the start of the stream, to which a profile is fitted."""

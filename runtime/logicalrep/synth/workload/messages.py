@@ -10,21 +10,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput._build import build, fitted
-from pgoutput.columns import (
+from logicalrep._build import build, fitted
+from logicalrep.columns import (
     encode_begins,
     encode_commits,
     encode_deletes,
     encode_inserts,
     encode_updates,
 )
-from pgoutput.messages import Message
-from pgoutput.stream import encode_for
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.plan import VariedMessages, Window
-from pgoutput.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
-from pgoutput.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
-from pgoutput.synth.workload.values import IntArray, Random
+from logicalrep.messages import Message
+from logicalrep.stream import encode_for
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.plan import VariedMessages, Window
+from logicalrep.synth.workload.row_choice import DELETE, INSERT, ChosenRows, choose_rows
+from logicalrep.synth.workload.tables import RowPool, WorkloadTable, draw_indices, make_pools
+from logicalrep.synth.workload.values import IntArray, Random
 
 _CHANGE_CLASSES: Final = 6
 """Number of change classes: inserts, updates and deletes, each inside and outside stream blocks. All changes

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import data_buffer, from_buffers, value_bytes, value_offsets
-from pgoutput._build import fitted
-from pgoutput.capturefile import encode_record
-from pgoutput.columns import encode_copy_data, encode_xlog_data
-from pgoutput.recording import SegmentWriter, SessionStart
-from pgoutput.stream import encode_for
-from pgoutput.synth.export import header_line
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.messages import WindowMessages
-from pgoutput.synth.workload.tables import make_tables
-from pgoutput.wire import EPOCH_UNIX_MICROSECONDS
+from logicalrep._arrays import data_buffer, from_buffers, value_bytes, value_offsets
+from logicalrep._build import fitted
+from logicalrep.capturefile import encode_record
+from logicalrep.columns import encode_copy_data, encode_xlog_data
+from logicalrep.recording import SegmentWriter, SessionStart
+from logicalrep.stream import encode_for
+from logicalrep.synth.export import header_line
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.messages import WindowMessages
+from logicalrep.synth.workload.tables import make_tables
+from logicalrep.wire import EPOCH_UNIX_MICROSECONDS
 
 _BATCH_ROWS: Final = 65_536
 """Maximum number of rows in a call of `SegmentWriter.write_batch`."""

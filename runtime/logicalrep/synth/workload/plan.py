@@ -19,11 +19,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput.messages import XLogData
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.values import IntArray
-from pgoutput.synth.workload.varied import VariedTransactions
-from pgoutput.wire import from_datetime
+from logicalrep.messages import XLogData
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.values import IntArray
+from logicalrep.synth.workload.varied import VariedTransactions
+from logicalrep.wire import from_datetime
 
 WINDOW_BYTES: Final = 32 << 20
 """Approximate maximum size of the messages in a window of transactions, in bytes."""

@@ -22,10 +22,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.messages import RemainingRows, WindowMessages, build_window
-from pgoutput.synth.workload.plan import Window
-from pgoutput.synth.workload.tables import make_tables
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.messages import RemainingRows, WindowMessages, build_window
+from logicalrep.synth.workload.plan import Window
+from logicalrep.synth.workload.tables import make_tables
 
 PrepareWindow: TypeAlias = Callable[[WindowMessages], bytes | pa.Buffer]
 """Picklable function that encodes or writes a window of transactions; returns the bytes yet to be written."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pgoutput.synth.programs import Operations
-from pgoutput.synth.workload.definition import Mix, Profile, Range
-from pgoutput.versions import OPTIONS
+from logicalrep.synth.programs import Operations
+from logicalrep.synth.workload.definition import Mix, Profile, Range
+from logicalrep.versions import OPTIONS
 
 PROFILES: Final[Mapping[str, Profile]] = {
     "everything": Profile(

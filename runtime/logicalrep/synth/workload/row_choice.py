@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from pgoutput.synth.workload.definition import Mix
-from pgoutput.synth.workload.values import IntArray, Random
+from logicalrep.synth.workload.definition import Mix
+from logicalrep.synth.workload.values import IntArray, Random
 
 INSERT: Final = 0
 UPDATE: Final = 1

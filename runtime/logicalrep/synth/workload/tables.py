@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pgoutput import catalog
-from pgoutput._arrays import from_buffers
-from pgoutput._type_modifiers import numeric_modifier
-from pgoutput.catalog import BY_NAME
-from pgoutput.columns import Cells, Columns, encode_cells
-from pgoutput.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
-from pgoutput.synth.workload.definition import ColumnShape, Profile, TableShape, Workload
-from pgoutput.synth.workload.values import (
+from logicalrep import catalog
+from logicalrep._arrays import from_buffers
+from logicalrep._type_modifiers import numeric_modifier
+from logicalrep.catalog import BY_NAME
+from logicalrep.columns import Cells, Columns, encode_cells
+from logicalrep.messages import ColumnFlag, Relation, RelationColumn, ReplicaIdentity
+from logicalrep.synth.workload.definition import ColumnShape, Profile, TableShape, Workload
+from logicalrep.synth.workload.values import (
     KEY_TYPES,
     IntArray,
     Random,
@@ -26,7 +26,7 @@ from pgoutput.synth.workload.values import (
     number_texts,
     type_name,
 )
-from pgoutput.values import encode_binary
+from logicalrep.values import encode_binary
 
 _FIRST_OID: Final = 131_072
 """OID of the first table, greater than the OIDs of the tables of varied transactions."""
@@ -151,7 +151,7 @@ class RowPool(msgspec.Struct, frozen=True):
         return len(self.values[0]) if self.values else _MIN_POOL_ROWS
 
     def columns(self, numbers: IntArray, drawn: IntArray | None) -> Columns:
-        """Return the cells of rows by column, as the encoders of `pgoutput.columns` take them.
+        """Return the cells of rows by column, as the encoders of `logicalrep.columns` take them.
 
         Args:
             numbers: Number of each row in its table.

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput import catalog
-from pgoutput._type_modifiers import numeric_precision, string_length
-from pgoutput.synth.workload.definition import ColumnShape
-from pgoutput.values import decode_binary, encode_binary, from_arrow
+from logicalrep import catalog
+from logicalrep._type_modifiers import numeric_precision, string_length
+from logicalrep.synth.workload.definition import ColumnShape
+from logicalrep.values import decode_binary, encode_binary, from_arrow
 
 IntArray: TypeAlias = npt.NDArray[Any]
 """NumPy array of integers or booleans."""

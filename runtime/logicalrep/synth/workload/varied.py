@@ -13,15 +13,15 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from pgoutput._build import drawn_messages, fitted
-from pgoutput._servers import first_server
-from pgoutput.messages import LogicalMessage, XLogData
-from pgoutput.stream import Transactions, encode_for
-from pgoutput.synth.expected_rows import published_rows
-from pgoutput.synth.programs import ProgramRunner, RandomSteps, program_of_all_kinds
-from pgoutput.synth.scenario import FIRST_TO_PUBLISH_GENERATED, Scenario
-from pgoutput.synth.wal import WriteAheadLog
-from pgoutput.synth.workload.definition import Workload
+from logicalrep._build import drawn_messages, fitted
+from logicalrep._servers import first_server
+from logicalrep.messages import LogicalMessage, XLogData
+from logicalrep.stream import Transactions, encode_for
+from logicalrep.synth.expected_rows import published_rows
+from logicalrep.synth.programs import ProgramRunner, RandomSteps, program_of_all_kinds
+from logicalrep.synth.scenario import FIRST_TO_PUBLISH_GENERATED, Scenario
+from logicalrep.synth.wal import WriteAheadLog
+from logicalrep.synth.workload.definition import Workload
 
 _PAYLOADS: Final = 20
 """Number of different messages of each class with the role `payload` that are sent."""

@@ -8,12 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from pgoutput.synth.atomic_output import new_output
-from pgoutput.synth.workload.definition import Workload
-from pgoutput.synth.workload.expected_rows import ExpectedRowsWriter
-from pgoutput.synth.workload.outputs import capture_file_header, capture_file_lines, copy_data, write_segments
-from pgoutput.synth.workload.plan import WINDOW_MESSAGES, plan_windows
-from pgoutput.synth.workload.processes import PrepareWindow, WindowTask, prepare_windows
+from logicalrep.synth.atomic_output import new_output
+from logicalrep.synth.workload.definition import Workload
+from logicalrep.synth.workload.expected_rows import ExpectedRowsWriter
+from logicalrep.synth.workload.outputs import (
+    capture_file_header,
+    capture_file_lines,
+    copy_data,
+    write_segments,
+)
+from logicalrep.synth.workload.plan import WINDOW_MESSAGES, plan_windows
+from logicalrep.synth.workload.processes import PrepareWindow, WindowTask, prepare_windows
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Callback that receives the numbers of transactions and messages written since its last call."""

@@ -1,4 +1,4 @@
-"""Delta tables. No other package of pgoutput imports deltalake.
+"""Delta tables. No other package of logicalrep imports deltalake.
 
 - `table`: the table format Delta: opens, creates and commits tables.
 - `log`: the position of a table, and the changes of a commit, as the log stores them.
@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from pgoutput.targets.delta.table import DeltaFormat
+from logicalrep.targets.delta.table import DeltaFormat
 
 __all__ = ["DeltaFormat"]

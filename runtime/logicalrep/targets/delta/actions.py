@@ -18,11 +18,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.delta.vectors import Vector
-from pgoutput.targets.protocol import DataFile
-from pgoutput.targets.small_files import create_file
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.delta.vectors import Vector
+from logicalrep.targets.protocol import DataFile
+from logicalrep.targets.small_files import create_file
 
 LOG_FOLDER: Final = "_delta_log"
 """Name of the folder with the log of a Delta table."""
@@ -70,7 +70,7 @@ class AddFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _Statistics(msgspec.Struct, rename="camel"):
-    """Statistics of a data file, as far as pgoutput uses them ("Per-file Statistics")."""
+    """Statistics of a data file, as far as logicalrep uses them ("Per-file Statistics")."""
 
     num_records: int = 0
     min_values: Mapping[str, Any] = {}
@@ -106,7 +106,7 @@ def read_files(place: Location, version: int) -> dict[str, AddFile]:
         if content is None:
             raise ReplicaError(
                 f"{place}: the log of the Delta table lacks the commit of version {number}. Put the file of "
-                "the commit back, or build the table anew (`pgoutput replicate --reset-table`)"
+                "the commit back, or build the table anew (`logicalrep replicate --reset-table`)"
             )
         actions = [decoder.decode(line) for line in content.splitlines() if line]
         # Removals first: a commit may remove a file and add it with another vector, in any order.

@@ -8,9 +8,9 @@ from threading import RLock
 
 from pyarrow import ArrowException, fs
 
-from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
+from logicalrep._text import one_line
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
 
 _LOG = "/_delta_log/"
 

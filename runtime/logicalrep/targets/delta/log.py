@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 from deltalake import DeltaTable
 
-from pgoutput.recording import Location, sync_path
-from pgoutput.targets.commits import KEYS, Commit, commit_metadata
-from pgoutput.targets.delta.actions import LOG_FOLDER, commit_file, commit_info, now
-from pgoutput.targets.protocol import NOTHING, ChangeRange, Position
+from logicalrep.recording import Location, sync_path
+from logicalrep.targets.commits import KEYS, Commit, commit_metadata
+from logicalrep.targets.delta.actions import LOG_FOLDER, commit_file, commit_info, now
+from logicalrep.targets.protocol import NOTHING, ChangeRange, Position
 
 
 def position_actions(position: Position, changes: ChangeRange | None) -> Iterator[dict[str, Any]]:

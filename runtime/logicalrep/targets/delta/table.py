@@ -15,14 +15,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput._text import one_line
-from pgoutput.errors import PgoutputError, ReplicaError
-from pgoutput.recording import Location, locate, uses_profile
-from pgoutput.targets.commits import foreign_change, read_states, version_before
-from pgoutput.targets.data_files import copy_file, delete_files, flush_files, table_error
-from pgoutput.targets.delta import log
-from pgoutput.targets.delta.actions import (
+from logicalrep._arrays import NO_NUMBERS, Numbers
+from logicalrep._text import one_line
+from logicalrep.errors import LogicalrepError, ReplicaError
+from logicalrep.recording import Location, locate, uses_profile
+from logicalrep.targets.commits import foreign_change, read_states, version_before
+from logicalrep.targets.data_files import copy_file, delete_files, flush_files, table_error
+from logicalrep.targets.delta import log
+from logicalrep.targets.delta.actions import (
     LOG_FOLDER,
     AddFile,
     add_file,
@@ -33,7 +33,7 @@ from pgoutput.targets.delta.actions import (
     remove_file,
     write_commit,
 )
-from pgoutput.targets.delta.cleaning import (
+from logicalrep.targets.delta.cleaning import (
     COMMITS,
     PROPERTIES,
     checkpoint_interval,
@@ -41,10 +41,10 @@ from pgoutput.targets.delta.cleaning import (
     old_files,
     unused_files,
 )
-from pgoutput.targets.delta.folders import RENAMES, log_inode, move_folder, remove_folder
-from pgoutput.targets.delta.vectors import decode_vector, encode_vector, is_absolute
-from pgoutput.targets.parquet import ParquetWriter, read_groups, read_parquet
-from pgoutput.targets.protocol import (
+from logicalrep.targets.delta.folders import RENAMES, log_inode, move_folder, remove_folder
+from logicalrep.targets.delta.vectors import decode_vector, encode_vector, is_absolute
+from logicalrep.targets.parquet import ParquetWriter, read_groups, read_parquet
+from logicalrep.targets.protocol import (
     NO_ROWS,
     RENAMED,
     ChangeRange,
@@ -56,7 +56,7 @@ from pgoutput.targets.protocol import (
     Table,
     Version,
 )
-from pgoutput.targets.small_files import create_file
+from logicalrep.targets.small_files import create_file
 
 _PAUSE: Final = 0.3
 """Seconds in which a reader that has listed the log of a table has read it, or finds that it is gone."""
@@ -76,7 +76,7 @@ _KNOWN_FEATURES: Final = {
     "variantType",
     "variantType-preview",
 }
-"""Table features that demand nothing of a commit, or nothing for the columns that pgoutput writes."""
+"""Table features that demand nothing of a commit, or nothing for the columns that logicalrep writes."""
 _LAST_WITHOUT_FEATURES: Final = 4
 """Newest writer version of the protocol without column mapping and table features."""
 
@@ -103,7 +103,7 @@ class DeltaFormat:
         its first commit is then copied to `place`, unless a commit exists there.
         """
         failure: DeltaError | ReplicaError | None = None
-        with TemporaryDirectory(prefix="pgoutput-") as folder:
+        with TemporaryDirectory(prefix="logicalrep-") as folder:
             try:
                 configuration: dict[str, str | None] = {**properties, **PROPERTIES}
                 DeltaTable.create(folder, schema, configuration=configuration, raise_if_key_not_exists=False)
@@ -134,7 +134,7 @@ class DeltaFormat:
 
 
 class _Table:
-    """A Delta table at one of its versions. `pgoutput.targets.protocol.Table` documents the methods."""
+    """A Delta table at one of its versions. `logicalrep.targets.protocol.Table` documents the methods."""
 
     def __init__(self, place: Location, version: int | None = None) -> None:
         self.place: Location = place
@@ -337,7 +337,7 @@ class _Table:
         """
         versions = range(self._cleaned + 1, self._version + 1)
         self._cleaned = self._version
-        with RENAMES, suppress(PgoutputError), self._errors():  # the next commits repeat what fails
+        with RENAMES, suppress(LogicalrepError), self._errors():  # the next commits repeat what fails
             self._check_folder()
             if is_due(versions, checkpoints):
                 self._table.create_checkpoint()
@@ -346,7 +346,7 @@ class _Table:
                 self.delete({*unneeded} - self._by_path().keys())
 
     def _check_writable(self, properties: Mapping[str, str], *, removes: bool) -> None:
-        """Raise ReplicaError if the table has a feature or property with which pgoutput must not commit.
+        """Raise ReplicaError if the table has a feature or property with which logicalrep must not commit.
 
         `removes` says whether the commit removes files or rows.
         """
@@ -356,8 +356,8 @@ class _Table:
             unknown = {f"of writer version {protocol.min_writer_version}"}
         if unknown:
             raise ReplicaError(
-                f"{self.place}: another program has enabled table features that pgoutput does not write: "
-                f"{', '.join(sorted(unknown))}. Disable these features, or build the table anew (`pgoutput "
+                f"{self.place}: another program has enabled table features that logicalrep does not write: "
+                f"{', '.join(sorted(unknown))}. Disable these features, or build the table anew (`logicalrep "
                 "replicate --reset-table`)"
             )
         if removes and properties.get("delta.appendOnly") == "true":

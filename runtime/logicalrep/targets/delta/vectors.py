@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from pgoutput._arrays import Numbers
+from logicalrep._arrays import Numbers
 
 _DIGITS: Final = np.frombuffer(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#", np.uint8
@@ -84,14 +84,14 @@ def decode_vector(vector: Vector, read: Callable[[str, int, int], bytes]) -> Num
     if not is_known and data != _HEADER.pack(_MAGIC, 0, 0)[: len(data)]:
         raise ValueError(
             f"expected a deletion vector with one RoaringBitmap, found {data[: _HEADER.size].hex()}. "
-            "Build the table anew (`pgoutput replicate --reset-table`)"
+            "Build the table anew (`logicalrep replicate --reset-table`)"
         )
     rows = BitMap.deserialize(data[_HEADER.size :]).to_array() if is_known else []
     if len(rows) != vector.cardinality:
         raise ValueError(
             f"the deletion vector in {vector.path or 'the log'} is damaged: it marks {len(rows)} rows, but "
             f"the log says {vector.cardinality}. Restore the file, or build the table anew "
-            "(`pgoutput replicate --reset-table`)"
+            "(`logicalrep replicate --reset-table`)"
         )
     return np.asarray(rows, np.int64)
 

@@ -13,10 +13,10 @@
 
 from __future__ import annotations
 
-from pgoutput._extras import require
+from logicalrep._extras import require
 
 require("iceberg", "pyiceberg", "sqlalchemy")
 
-from pgoutput.targets.iceberg.table import IcebergFormat
+from logicalrep.targets.iceberg.table import IcebergFormat
 
 __all__ = ["IcebergFormat"]

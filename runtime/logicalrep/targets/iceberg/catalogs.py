@@ -19,8 +19,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.typedef import Identifier
 
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, sync_path
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location, sync_path
 
 DATABASE: Final = "_iceberg_catalog.db"
 """Name of the SQLite database in the folder of a target."""
@@ -61,7 +61,7 @@ def _load(name: str, *, is_local: bool) -> Catalog:
 def _own_catalog(folder: str) -> Catalog:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
-        "pgoutput",
+        "logicalrep",
         uri=f"sqlite:///{folder}/{DATABASE}?timeout={_LOCK_SECONDS}",
         warehouse=f"file://{folder}",
         **_FLUSHES,

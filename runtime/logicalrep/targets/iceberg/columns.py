@@ -21,13 +21,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from pgoutput import catalog
-from pgoutput.errors import ReplicaError
-from pgoutput.targets.parquet import FIELD_ID
-from pgoutput.targets.protocol import RENAMED
-from pgoutput.values import UUID_TYPE
+from logicalrep import catalog
+from logicalrep.errors import ReplicaError
+from logicalrep.targets.parquet import FIELD_ID
+from logicalrep.targets.protocol import RENAMED
+from logicalrep.values import UUID_TYPE
 
-_NARROW: Final = "pgoutput.arrow"
+_NARROW: Final = "logicalrep.arrow"
 """Key in the `doc` of a field whose integers have 16 bits in Arrow."""
 
 _TYPES: Final[dict[pa.DataType, types.IcebergType]] = {

@@ -12,12 +12,12 @@ from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile as ManifestedFile, DataFileContent, FileFormat
 from pyiceberg.table.snapshots import Snapshot
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.iceberg.files import only_data_file
-from pgoutput.targets.iceberg.manifests import Manifest, read_manifests
-from pgoutput.targets.iceberg.places import errors
+from logicalrep._arrays import NO_NUMBERS, Numbers
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.iceberg.files import only_data_file
+from logicalrep.targets.iceberg.manifests import Manifest, read_manifests
+from logicalrep.targets.iceberg.places import errors
 
 
 @dataclass(eq=False)
@@ -41,15 +41,16 @@ class Content:
         """The manifests of the version.
 
         Raises:
-            ReplicaError: A file cannot be read, or another program has added files that pgoutput cannot read.
+            ReplicaError: A file cannot be read, or another program has added files that logicalrep cannot
+                read.
         """
         with errors(self.place):
             found = read_manifests(self.io, self.snapshot)
         for file in (entry.data_file for one in found for entry in one.entries):
             if problem := self._problem(file):
                 raise ReplicaError(
-                    f"{self.place}: another program has added {problem}, which pgoutput does not read: "
-                    f"{file.file_path}. Build the table anew with `pgoutput replicate --reset-table`"
+                    f"{self.place}: another program has added {problem}, which logicalrep does not read: "
+                    f"{file.file_path}. Build the table anew with `logicalrep replicate --reset-table`"
                 )
         return found
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.types import LongType, NestedField, StringType
 
-from pgoutput._arrays import Numbers
-from pgoutput.recording import Location
-from pgoutput.targets.data_files import NewFile
-from pgoutput.targets.iceberg.columns import arrow_field
-from pgoutput.targets.protocol import DataFile
+from logicalrep._arrays import Numbers
+from logicalrep.recording import Location
+from logicalrep.targets.data_files import NewFile
+from logicalrep.targets.iceberg.columns import arrow_field
+from logicalrep.targets.protocol import DataFile
 
 DELETE_FIELDS: Final = {
     "file_path": NestedField(PATH_FIELD_ID, "file_path", StringType(), required=True),

@@ -15,7 +15,7 @@ from pyiceberg.table.delete_file_index import PATH_FIELD_ID
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, NestedField
 
-from pgoutput.targets.protocol import DataFile
+from logicalrep.targets.protocol import DataFile
 
 _EPOCH: Final = date(1970, 1, 1)
 _BOUNDED: Final = {"int", "long", "date"}

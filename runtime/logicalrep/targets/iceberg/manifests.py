@@ -22,8 +22,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, UpdateMetrics, update_snapshot_summaries
 
-from pgoutput.targets.iceberg.columns import lacks_columns
-from pgoutput.targets.iceberg.partitions import unpartitioned
+from logicalrep.targets.iceberg.columns import lacks_columns
+from logicalrep.targets.iceberg.partitions import unpartitioned
 
 _COMPRESSION: Final = "deflate"
 

@@ -13,8 +13,8 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
 
-from pgoutput.errors import ReplicaError
-from pgoutput.targets import partitions
+from logicalrep.errors import ReplicaError
+from logicalrep.targets import partitions
 
 
 def partition_spec(schema: Schema, wanted: Iterable[partitions.PartitionField]) -> PartitionSpec:
@@ -39,7 +39,7 @@ def transforms(schema: Schema, spec: PartitionSpec) -> list[tuple[str, Callable[
     """Return the column of each partition field, and the function that computes the field's values.
 
     Raises:
-        ReplicaError: Another program has added a partition field that pgoutput cannot write.
+        ReplicaError: Another program has added a partition field that logicalrep cannot write.
     """
     found = []
     for field in spec.fields:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.targets.protocol import ConflictError
+from logicalrep._text import one_line
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.targets.protocol import ConflictError
 
 
 def folder_uri(place: Location) -> str:

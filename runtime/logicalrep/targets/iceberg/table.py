@@ -30,14 +30,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Identifier
 
-from pgoutput._arrays import Numbers
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location, locate
-from pgoutput.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
-from pgoutput.targets.data_files import copy_file, delete_files, flush_files, table_error
-from pgoutput.targets.iceberg.catalogs import create_namespace, open_catalog
-from pgoutput.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, unneeded_files
-from pgoutput.targets.iceberg.columns import (
+from logicalrep._arrays import Numbers
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location, locate
+from logicalrep.targets.commits import Commit, commit_metadata, foreign_change, read_states, version_before
+from logicalrep.targets.data_files import copy_file, delete_files, flush_files, table_error
+from logicalrep.targets.iceberg.catalogs import create_namespace, open_catalog
+from logicalrep.targets.iceberg.cleaning import PROPERTIES, expired, needed_files, unneeded_files
+from logicalrep.targets.iceberg.columns import (
     COLUMN_TYPES,
     file_schema,
     lacks_columns,
@@ -46,15 +46,15 @@ from pgoutput.targets.iceberg.columns import (
     to_iceberg,
     with_key,
 )
-from pgoutput.targets.iceberg.content import Content
-from pgoutput.targets.iceberg.deletes import DELETE_FIELDS, write_deletes
-from pgoutput.targets.iceberg.files import data_file, manifested_file, partition_of
-from pgoutput.targets.iceberg.manifests import write_snapshot
-from pgoutput.targets.iceberg.partitions import partition_spec, transforms, unpartitioned
-from pgoutput.targets.iceberg.places import errors, folder_uri, locate_part
-from pgoutput.targets.parquet import ParquetWriter, read_groups, read_parquet
-from pgoutput.targets.partitions import PartitionField, PartitionWriter
-from pgoutput.targets.protocol import (
+from logicalrep.targets.iceberg.content import Content
+from logicalrep.targets.iceberg.deletes import DELETE_FIELDS, write_deletes
+from logicalrep.targets.iceberg.files import data_file, manifested_file, partition_of
+from logicalrep.targets.iceberg.manifests import write_snapshot
+from logicalrep.targets.iceberg.partitions import partition_spec, transforms, unpartitioned
+from logicalrep.targets.iceberg.places import errors, folder_uri, locate_part
+from logicalrep.targets.parquet import ParquetWriter, read_groups, read_parquet
+from logicalrep.targets.partitions import PartitionField, PartitionWriter
+from logicalrep.targets.protocol import (
     KEY,
     NO_ROWS,
     NOTHING,
@@ -71,13 +71,13 @@ from pgoutput.targets.protocol import (
 _NO_NAMESPACE: Final = "_"
 """Namespace of a table whose name contains no namespace."""
 _DELETES: Final = DataFileContent.POSITION_DELETES
-_UPDATES: Final = "pgoutput.updates"
+_UPDATES: Final = "logicalrep.updates"
 """Property: "vectors" if commits may write position deletes."""
 _PROPERTIES: Final = {**PROPERTIES, _UPDATES: "vectors"}
 """Properties of a new table. Every reader of Iceberg knows position deletes."""
-_POSITION: Final = "pgoutput.position"
+_POSITION: Final = "logicalrep.position"
 """Property with the position of the table and the sequence number of its snapshot, a JSON array."""
-_FORMER: Final = "pgoutput.former_properties"
+_FORMER: Final = "logicalrep.former_properties"
 """Field of a summary: the values that properties had before the snapshot changed them, as JSON."""
 _UNUSED_HOURS: Final = 24
 """Age in hours at which files that no commit has added are removed; a running commit may add younger ones."""
@@ -194,7 +194,7 @@ class _Table:
         if table.metadata.format_version != 2:
             raise ReplicaError(
                 f"{place}: the Iceberg table has format version {table.metadata.format_version}, "
-                "but pgoutput writes version 2. Build the table anew with `pgoutput replicate --reset-table`"
+                "but logicalrep writes version 2. Build the table anew: `logicalrep replicate --reset-table`"
             )
 
     @property
@@ -242,7 +242,7 @@ class _Table:
         if version > self.version:
             raise ReplicaError(
                 f"{self.place}: another program has restored an older snapshot of the table, and has expired "
-                "the snapshots with its position. Build the table anew with `pgoutput replicate "
+                "the snapshots with its position. Build the table anew with `logicalrep replicate "
                 "--reset-table`"
             )
         return Position(*numbers)

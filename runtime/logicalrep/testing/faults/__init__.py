@@ -5,5 +5,5 @@
   position.
 """
 
-from pgoutput.testing.faults.model import Corruption as Corruption, Fault as Fault, Stream as Stream
-from pgoutput.testing.faults.strategies import FAULTS as FAULTS, corruptions as corruptions
+from logicalrep.testing.faults.model import Corruption as Corruption, Fault as Fault, Stream as Stream
+from logicalrep.testing.faults.strategies import FAULTS as FAULTS, corruptions as corruptions

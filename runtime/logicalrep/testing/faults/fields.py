@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput import _protocols
-from pgoutput._roles import CHANGES, ENDS, OPENERS, has_role, is_transactional, meaning_of
-from pgoutput.messages import MessageFlag
-from pgoutput.stream import encode_for
-from pgoutput.testing.faults.model import Fields, Messages, Place, Stream, fault, field_fault, replaced
+from logicalrep import _protocols
+from logicalrep._roles import CHANGES, ENDS, OPENERS, has_role, is_transactional, meaning_of
+from logicalrep.messages import MessageFlag
+from logicalrep.stream import encode_for
+from logicalrep.testing.faults.model import Fields, Messages, Place, Stream, fault, field_fault, replaced
 
 _RESOLVING: Final = ("commit_prepared", "rollback_prepared")
 _MAX_LSN: Final = 2**64 - 1

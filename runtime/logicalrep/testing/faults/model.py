@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from pgoutput import messages as m
-from pgoutput._roles import field_name, has_role, meaning_of
-from pgoutput.messages import Message
-from pgoutput.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
-from pgoutput.stream.check import CheckOptions
-from pgoutput.synth import Scenario
+from logicalrep import messages as m
+from logicalrep._roles import field_name, has_role, meaning_of
+from logicalrep.messages import Message
+from logicalrep.stream import StreamDecoder, TrackedTransaction, TransactionTracker, encode_for
+from logicalrep.stream.check import CheckOptions
+from logicalrep.synth import Scenario
 
 Messages: TypeAlias = tuple[bytes, ...]
 """Encoded messages of a stream."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput import _protocols
-from pgoutput.testing.faults.model import Messages, Stream, fault
+from logicalrep import _protocols
+from logicalrep.testing.faults.model import Messages, Stream, fault
 
 _OPEN_ENDED: Final = {
     one.name for one in _protocols.ALL_VERSIONS.messages for last in one.fields[-1:] if last.kind == "rest"

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pgoutput._roles import CHANGES, field_name, has_role, meaning_of, tuples
-from pgoutput.messages import UNCHANGED, Cell, ColumnFlag, Relation, ReplicaIdentity, TupleData
-from pgoutput.testing.faults.model import Fields, Messages, Place, Stream, fault, field_fault
-from pgoutput.testing.faults.sequence import is_needed
+from logicalrep._roles import CHANGES, field_name, has_role, meaning_of, tuples
+from logicalrep.messages import UNCHANGED, Cell, ColumnFlag, Relation, ReplicaIdentity, TupleData
+from logicalrep.testing.faults.model import Fields, Messages, Place, Stream, fault, field_fault
+from logicalrep.testing.faults.sequence import is_needed
 
 _UNUSED_OID: Final = 2**32 - 1
 """An OID that no relation or type of a test stream has."""

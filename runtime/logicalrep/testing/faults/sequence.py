@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgoutput._roles import CHANGES, CLOSERS, OPENERS, has_role, is_transactional, meaning_of
-from pgoutput.testing.faults.model import Messages, Place, Stream, fault
+from logicalrep._roles import CHANGES, CLOSERS, OPENERS, has_role, is_transactional, meaning_of
+from logicalrep.testing.faults.model import Messages, Place, Stream, fault
 
 _ENDS: Final = (
     "commit_streamed",

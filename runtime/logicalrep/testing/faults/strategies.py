@@ -6,8 +6,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from pgoutput.testing.faults import fields, raw_bytes, rows, sequence
-from pgoutput.testing.faults.model import Corruption, Fault, Stream
+from logicalrep.testing.faults import fields, raw_bytes, rows, sequence
+from logicalrep.testing.faults.model import Corruption, Fault, Stream
 
 FAULTS: Final = tuple(
     one

@@ -11,20 +11,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pgoutput import catalog
-from pgoutput.values.builtin_types import (
+from logicalrep import catalog
+from logicalrep.values.builtin_types import (
     MULTIRANGE_RANGES,
     RANGE_SUBTYPES,
     VECTOR_ELEMENTS,
     describe_type,
 )
-from pgoutput.values.forms import containers, datetimes, floats, numeric
-from pgoutput.values.forms.geometry import GEOMETRY
-from pgoutput.values.forms.network import NETWORK
-from pgoutput.values.forms.parsing import INVALID_VALUE_ERRORS, Form, InputFunction, OutputFunction
-from pgoutput.values.forms.scalars import SCALARS
-from pgoutput.values.forms.statistics import STATISTICS
-from pgoutput.values.forms.text_search import TEXT_SEARCH
+from logicalrep.values.forms import containers, datetimes, floats, numeric
+from logicalrep.values.forms.geometry import GEOMETRY
+from logicalrep.values.forms.network import NETWORK
+from logicalrep.values.forms.parsing import INVALID_VALUE_ERRORS, Form, InputFunction, OutputFunction
+from logicalrep.values.forms.scalars import SCALARS
+from logicalrep.values.forms.statistics import STATISTICS
+from logicalrep.values.forms.text_search import TEXT_SEARCH
 
 _FIRST_UNSTABLE_OID: Final = 10_000
 """First OID that differs between servers (FirstGenbkiObjectId); lower OIDs are built in."""

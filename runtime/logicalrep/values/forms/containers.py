@@ -12,10 +12,10 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from pgoutput import catalog
-from pgoutput.values.builtin_types import element_delimiter
-from pgoutput.values.forms.parsing import InputFunction, OutputFunction, Reader, match_whole
-from pgoutput.values.literals import (
+from logicalrep import catalog
+from logicalrep.values.builtin_types import element_delimiter
+from logicalrep.values.forms.parsing import InputFunction, OutputFunction, Reader, match_whole
+from logicalrep.values.literals import (
     MAX_DIMENSIONS,
     ArrayLiteral,
     parse_array_literal,

@@ -10,8 +10,8 @@ import struct
 from datetime import date
 from typing import Final
 
-from pgoutput.values.forms.parsing import match_whole
-from pgoutput.wire import INFINITE_TIMESTAMPS
+from logicalrep.values.forms.parsing import match_whole
+from logicalrep.wire import INFINITE_TIMESTAMPS
 
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")

@@ -13,7 +13,7 @@ import struct
 from fractions import Fraction
 from typing import Final
 
-from pgoutput.values.forms.parsing import match_whole
+from logicalrep.values.forms.parsing import match_whole
 
 _FLOAT4: Final = struct.Struct(">f")
 _FLOAT8: Final = struct.Struct(">d")

@@ -7,8 +7,8 @@ import struct
 from functools import partial
 from typing import Final
 
-from pgoutput.values.forms.floats import format_float8, parse_float8
-from pgoutput.values.forms.parsing import Form, match_whole
+from logicalrep.values.forms.floats import format_float8, parse_float8
+from logicalrep.values.forms.parsing import Form, match_whole
 
 _PATH: Final = struct.Struct(">Bi")
 _POLYGON: Final = struct.Struct(">i")

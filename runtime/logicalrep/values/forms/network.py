@@ -7,7 +7,7 @@ from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
-from pgoutput.values.forms.parsing import Form, match_whole
+from logicalrep.values.forms.parsing import Form, match_whole
 
 _FAMILIES: Final = {4: 2, 16: 3}
 """Address family (PGSQL_AF_INET, PGSQL_AF_INET6), by size of an address in bytes."""

@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Final
 
-from pgoutput.values.forms.parsing import match_whole
+from logicalrep.values.forms.parsing import match_whole
 
 _HEAD: Final = struct.Struct(">HhHH")
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}

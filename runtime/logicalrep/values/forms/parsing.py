@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pgoutput.wire import read_string
+from logicalrep.wire import read_string
 
 OutputFunction: TypeAlias = Callable[[bytes], str]
 """A function from a value's binary form to its text form.

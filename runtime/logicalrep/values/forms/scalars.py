@@ -6,8 +6,8 @@ import re
 import struct
 from typing import Final
 
-from pgoutput.values.forms.parsing import Form, Reader, match_whole
-from pgoutput.wire import escaped_bytes, format_lsn, parse_lsn
+from logicalrep.values.forms.parsing import Form, Reader, match_whole
+from logicalrep.wire import escaped_bytes, format_lsn, parse_lsn
 
 _COUNT: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">Q")

@@ -9,7 +9,7 @@ import struct
 from functools import partial
 from typing import Final
 
-from pgoutput.values.forms.parsing import Form, Reader
+from logicalrep.values.forms.parsing import Form, Reader
 
 _NDISTINCT: Final = 0xA352BFA4
 _DEPENDENCIES: Final = 0xB4549A2C

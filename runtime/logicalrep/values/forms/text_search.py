@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pgoutput.values.forms.parsing import Form, Reader
-from pgoutput.wire import write_string
+from logicalrep.values.forms.parsing import Form, Reader
+from logicalrep.wire import write_string
 
 _COUNT: Final = struct.Struct(">i")
 _INT8: Final = struct.Struct(">B")

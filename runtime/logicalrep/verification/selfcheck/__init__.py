@@ -1,7 +1,7 @@
-"""The self-check: a replica compares itself with the server while `pgoutput sync` runs.
+"""The self-check: a replica compares itself with the server while `logicalrep sync` runs.
 
 It is the second line behind the recorder, which decides by the catalogs which tables are copied again. The
-self-check shares nothing with `pgoutput.recorder`: its caller gives it a connection, and a function that
+self-check shares nothing with `logicalrep.recorder`: its caller gives it a connection, and a function that
 requests a copy.
 
 - `check`: compares the tables that are due, marks those that differ, and has them copied.
@@ -11,5 +11,5 @@ requests a copy.
 - `source`, `replica`: rows of a table on both sides.
 """
 
-from pgoutput.verification.selfcheck.check import Replicated as Replicated, SelfCheck as SelfCheck
-from pgoutput.verification.selfcheck.published import Publications as Publications
+from logicalrep.verification.selfcheck.check import Replicated as Replicated, SelfCheck as SelfCheck
+from logicalrep.verification.selfcheck.published import Publications as Publications

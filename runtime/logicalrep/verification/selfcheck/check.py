@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pgoutput._text import counted, one_line
-from pgoutput.apply import Difference, TableResult
-from pgoutput.errors import ReplicationError
-from pgoutput.recording import Location, Recording
-from pgoutput.replica import (
+from logicalrep._text import counted, one_line
+from logicalrep.apply import Difference, TableResult
+from logicalrep.errors import ReplicationError
+from logicalrep.recording import Location, Recording
+from logicalrep.replica import (
     CheckedTable,
     SelfCheckReport,
     existing_tables,
@@ -23,11 +23,11 @@ from pgoutput.replica import (
     selected_tables,
     store_self_check,
 )
-from pgoutput.verification.selfcheck.comparison import Comparison
-from pgoutput.verification.selfcheck.published import SETTINGS, Publications, Server
-from pgoutput.verification.selfcheck.schedule import RETRY, Schedule
-from pgoutput.verification.selfcheck.source import Key
-from pgoutput.wire import parse_lsn
+from logicalrep.verification.selfcheck.comparison import Comparison
+from logicalrep.verification.selfcheck.published import SETTINGS, Publications, Server
+from logicalrep.verification.selfcheck.schedule import RETRY, Schedule
+from logicalrep.verification.selfcheck.source import Key
+from logicalrep.wire import parse_lsn
 
 REASON: Final = "the self-check found"
 """Beginning of the reason that a table may differ."""
@@ -248,7 +248,7 @@ class SelfCheck:
             known.request, known.copied = of.request(table.full_name, keys), table.state
             outcome, seconds = ", and has had them copied", _AGAIN_SECONDS
         else:
-            outcome = ", and the table is too large to be copied unasked: see `pgoutput snapshot`"
+            outcome = ", and the table is too large to be copied unasked: see `logicalrep snapshot`"
         self._schedule.retry(table.oid, time.time(), seconds)
         self._mark(known, table.oid, f"rows that differ from the server{outcome}", is_told=is_told)
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from pgoutput._text import one_line
-from pgoutput.errors import ReplicaError
-from pgoutput.recording import Location
-from pgoutput.replica import replica_table
-from pgoutput.verification.selfcheck import source
-from pgoutput.verification.selfcheck.published import Publications, PublishedTable
-from pgoutput.verification.selfcheck.replica import Digests, ReplicaTable
-from pgoutput.verification.selfcheck.source import Key, Rows
+from logicalrep._text import one_line
+from logicalrep.errors import ReplicaError
+from logicalrep.recording import Location
+from logicalrep.replica import replica_table
+from logicalrep.verification.selfcheck import source
+from logicalrep.verification.selfcheck.published import Publications, PublishedTable
+from logicalrep.verification.selfcheck.replica import Digests, ReplicaTable
+from logicalrep.verification.selfcheck.source import Key, Rows
 
 _SAMPLE: Final = 500
 """Number of rows that are drawn on each side from a table that is not small."""

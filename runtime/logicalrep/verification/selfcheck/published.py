@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pgoutput.errors import ReplicaError
-from pgoutput.verification.comparable import check_columns
-from pgoutput.views import Column
-from pgoutput.wire import stored_name
+from logicalrep.errors import ReplicaError
+from logicalrep.verification.comparable import check_columns
+from logicalrep.views import Column
+from logicalrep.wire import stored_name
 
 
 class Server(Protocol):
-    """A connection to the server; `pgoutput.recorder.Connection` is one."""
+    """A connection to the server; `logicalrep.recorder.Connection` is one."""
 
     @property
     def server_version(self) -> int:

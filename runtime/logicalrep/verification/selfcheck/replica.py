@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgoutput._arrays import NO_NUMBERS, Numbers
-from pgoutput.apply import convert_batch, make_layout, read_layout
-from pgoutput.recording import Location
-from pgoutput.replica import TableAsOf
-from pgoutput.targets import DataFile, RowGroup, find_table
-from pgoutput.values import to_arrow
-from pgoutput.verification.row_texts import column_texts, record_texts
-from pgoutput.verification.selfcheck.published import PublishedTable
-from pgoutput.verification.selfcheck.source import Key
+from logicalrep._arrays import NO_NUMBERS, Numbers
+from logicalrep.apply import convert_batch, make_layout, read_layout
+from logicalrep.recording import Location
+from logicalrep.replica import TableAsOf
+from logicalrep.targets import DataFile, RowGroup, find_table
+from logicalrep.values import to_arrow
+from logicalrep.verification.row_texts import column_texts, record_texts
+from logicalrep.verification.selfcheck.published import PublishedTable
+from logicalrep.verification.selfcheck.source import Key
 
 _MAX_ROWS: Final = 100_000
 """Largest number of rows in the files of a table that is read as a whole, including deleted rows."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Final
 
-from pgoutput.replica import CheckedTable, SelfCheckReport
+from logicalrep.replica import CheckedTable, SelfCheckReport
 
 DAY: Final = 86_400.0
 _SHARE: Final = 0.01

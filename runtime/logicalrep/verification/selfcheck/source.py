@@ -7,7 +7,7 @@ from collections.abc import Collection
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
-from pgoutput.verification.selfcheck.published import Publications, PublishedTable, quoted
+from logicalrep.verification.selfcheck.published import Publications, PublishedTable, quoted
 
 MAX_ROWS: Final = 10_000
 """Largest number of rows of a table that is compared as a whole."""
@@ -62,7 +62,7 @@ def look_up(server: Publications, table: PublishedTable, keys: Collection[Key]) 
     """Return the rows with some keys, found by the index of the key."""
     if not keys:
         return {}
-    columns = [(f'"pgoutput key {at}"', table.columns[at]) for at in table.key]
+    columns = [(f'"logicalrep key {at}"', table.columns[at]) for at in table.key]
     types = [one.type for _, one in columns]
     rows = (
         ", ".join(f"{quoted(text)}::{type_}" for text, type_ in zip(key, types, strict=True)) for key in keys
