@@ -41,7 +41,7 @@ _NO_ROW: Final = np.uint32(0xFFFFFFFF)
 """Row number in the unused items of the last block."""
 _HEADER: Final = struct.Struct("<16sQQQQ")
 """Magic bytes, checksum of the data before the blocks, data file size, number of blocks and of NULL keys."""
-_MAGIC: Final = b"logicalrep index 1"
+_MAGIC: Final = b"logicalrep idx 1"
 
 
 class Found(NamedTuple):
