@@ -86,7 +86,6 @@ KEPT: Mapping[str, str] = {
         "logical replication", "pgoutput"
         """,
     "removing what was installed before the package had its name": r"""
-        \("logicalrep", "pgoutput"\)
         LIKE 'pgoutput%'|nspname = 'pgoutput'|replace\("logicalrep", "pgoutput"\)
         """,
 }

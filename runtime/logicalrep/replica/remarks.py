@@ -68,7 +68,7 @@ def apply_remarks(
     gone = [one for segment in metadata for one in segment.gone]
     copied = {
         version.relation.oid: segment.number
-        for segment in metadata
+        for segment in (metadata if gone else ())
         if segment.kind == "snapshot"
         for version in schema_versions([segment])
     }
@@ -107,8 +107,9 @@ def apply_remarks(
 
 def _rename_columns(target: Location, segments: Sequence[Metadata]) -> None:
     """Rename columns of tables as segments say, unless the stream has described them later."""
-    described = {one.relation.oid: one.lsn for one in schema_versions(segments)}
-    for one in (one for segment in segments for one in segment.renamed if one.columns):
+    renamed = [one for segment in segments for one in segment.renamed if one.columns]
+    described = {one.relation.oid: one.lsn for one in schema_versions(segments if renamed else ())}
+    for one in renamed:
         if one.lsn <= described.get(one.oid, -1):
             continue
         try:

@@ -187,17 +187,16 @@ _INSTALL: Final = (
     *(f"ALTER EVENT TRIGGER {one} ENABLE ALWAYS" for one in TRIGGERS),
 )
 
-_REMOVE: Final = tuple(
-    statement.format(name)
-    for name in ("logicalrep", "pgoutput")  # before its first release, the package had the plugin's name
-    for statement in (
-        "DROP EVENT TRIGGER IF EXISTS {0}_ddl_begins",
-        "DROP EVENT TRIGGER IF EXISTS {0}_ddl_events",
-        "DROP FUNCTION IF EXISTS {0}.begin_ddl_event(), {0}.send_ddl_events(), {0}.table_before(oid),\n"
-        "    {0}.table_after(oid), {0}.facts_before(oid[]), {0}.facts_after(oid[])",
-        "DROP SCHEMA IF EXISTS {0}",
-    )
+_REMOVE_OWN: Final = (
+    *_DROP,
+    "DROP FUNCTION IF EXISTS logicalrep.begin_ddl_event(), logicalrep.send_ddl_events(),\n"
+    "    logicalrep.table_before(oid), logicalrep.table_after(oid), logicalrep.facts_before(oid[]),\n"
+    "    logicalrep.facts_after(oid[])",
+    "DROP SCHEMA IF EXISTS logicalrep",
 )
+
+# Before its first release, the package had the plugin's name.
+_REMOVE: Final = (*_REMOVE_OWN, *(one.replace("logicalrep", "pgoutput") for one in _REMOVE_OWN))
 
 
 class Statement(msgspec.Struct, frozen=True):
