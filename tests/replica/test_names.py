@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from logicalrep.apply import rename_columns
 from logicalrep.messages import Insert, Message
 from logicalrep.recording import GoneTable, PathOrUri, Remarks, RenamedTable, SegmentWriter, locate
 from logicalrep.replica import names as replica_names, replica_tables, replicate
-from logicalrep.targets import MAY_DIFFER, ConflictError, registry
+from logicalrep.targets import KEY, MAY_DIFFER, ConflictError, registry
 from logicalrep.targets.delta import table as delta
 from tests import store
 from tests.kills import Killed, Kills
@@ -196,6 +197,23 @@ def test_a_kill_at_any_step_leaves_work_for_the_next_run(
             number, kills = number + 1, kills + 1
     assert simulated.check() == {name: folder_of(name) for name in simulated.tables}
     assert kills > 8
+
+
+def test_a_key_column_whose_renaming_was_killed_is_renamed_again(
+    any_format: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated, renamed = Simulated(tmp_path, tmp_path / "lake"), [("k", "x")]
+    simulated.run(f"{T}, read, apply")
+    open_table(tmp_path / "lake" / "public.t").set_properties({KEY: '["k"]'})
+    times = Kills()
+    with monkeypatch.context() as patched:
+        patched.setattr(any_format.table, "commit", times.watch(any_format.table.commit))
+        times.left = 1
+        with pytest.raises(Killed):
+            rename_columns(open_table(tmp_path / "lake" / "public.t"), renamed)
+    rename_columns(open_table(tmp_path / "lake" / "public.t"), renamed)
+    table = open_table(tmp_path / "lake" / "public.t")
+    assert (table.schema.names[0], table.properties[KEY]) == ("x", '["x"]')
 
 
 def test_a_name_is_known_before_the_next_change(any_format: Format, tmp_path: Path) -> None:

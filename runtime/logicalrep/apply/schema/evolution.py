@@ -54,7 +54,8 @@ def rename_columns(table: Table, renamed: Iterable[tuple[str, str]]) -> None:
     new = make_layout(columns, table.place.parent, history=old.end is not None, old=old, renamed=earlier)
     if KEY in table.properties:
         stored = dict(zip(delta_names(old.columns), delta_names(columns), strict=True))
-        key = [stored[name] for name in msgspec.json.decode(table.properties[KEY])]
+        # After a kill between the two commits, the key has the new names already.
+        key = [stored.get(name, name) for name in msgspec.json.decode(table.properties[KEY])]
         table.set_properties({KEY: msgspec.json.encode(key).decode()})
     if can_rename(table, old, new) and only_adds_columns(new, old, renames=True):
         table.commit([], [], schema=new.schema)
